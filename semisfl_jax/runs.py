@@ -94,7 +94,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
         fault = f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'
     if fault:
         warn(fault)
-    settings = {key: value for key, value in keys.completed(config).items() if key not in config_lib.INERT | {'seed'}}
+    settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
     settings['rounds'] = rounds
     return Run(
         folder,
@@ -118,10 +118,7 @@ def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
-    """Groups runs by the settings in which they differ, other than what 'auto' means for their methods.
-
-    Args:
-      runs: at least one, anything with the `settings` and the `seed` of a Run.
+    """Groups runs, at least one, by the settings in which they differ, other than what 'auto' means for their methods.
 
     Returns:
       {label: {seed: run}} in order of first appearance, and the keys that only some runs have, because they are from

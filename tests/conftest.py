@@ -97,6 +97,16 @@ def forget():
     baseline['bytes'] = memory()
 
 
+@pytest.fixture(scope='session')
+def reference(tmp_path_factory):
+    """A tiny run of four rounds that nothing disturbed. No test writes to it."""
+    from tests import runs
+
+    folder = tmp_path_factory.mktemp('reference') / 'run'
+    assert runs.run(folder) == 0
+    return folder
+
+
 @pytest.fixture(scope='module', autouse=True)
 def programs_of_a_file():
     """Held until the end, programs fill gigabytes."""

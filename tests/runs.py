@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 import launch
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, ignored_keys
 from semisfl_jax.core.errors import UserError
@@ -72,6 +73,17 @@ def words(workdir, **changes):
 def run(workdir, **changes):
     """Runs in this process; returns the exit status."""
     return launch.main(['launch.py', *words(workdir, **changes)])
+
+
+def change_rounds(monkeypatch, change):
+    """In place of the round of any method, what `change` makes of it is computed."""
+    build = algorithms.build
+
+    def build_changed(*arguments):
+        algorithm = build(*arguments)
+        return algorithm._replace(round=change(algorithm.round))
+
+    monkeypatch.setattr(algorithms, 'build', build_changed)
 
 
 def start_process(workdir, prelude='', environment=(), **changes):

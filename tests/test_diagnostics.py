@@ -21,14 +21,6 @@ PLAIN = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0, '
 
 
 @pytest.fixture(scope='module')
-def plain(tmp_path_factory):
-    """A run without diagnostics."""
-    folder = tmp_path_factory.mktemp('plain') / 'run'
-    assert runs.run(folder) == 0
-    return folder
-
-
-@pytest.fixture(scope='module')
 def diagnosed(tmp_path_factory):
     """The same with diagnostics after every round."""
     folder = tmp_path_factory.mktemp('diagnosed') / 'run'
@@ -44,11 +36,11 @@ def built(**changes):
     return experiment.build(config_lib.resolve(runs.config(**changes)))
 
 
-def test_diagnostics_change_no_number(plain, diagnosed):
-    assert runs.lines(diagnosed) == runs.lines(plain)
-    assert not (plain / 'diagnostics').exists()
+def test_diagnostics_change_no_number(reference, diagnosed):
+    assert runs.lines(diagnosed) == runs.lines(reference)
+    assert not (reference / 'diagnostics').exists()
     trial = built()
-    pairs = (jax.tree.leaves(load.state(folder, trial)[1]) for folder in (plain, diagnosed))
+    pairs = (jax.tree.leaves(load.state(folder, trial)[1]) for folder in (reference, diagnosed))
     for ours, theirs in zip(*pairs, strict=True):
         np.testing.assert_array_equal(ours, theirs)
 

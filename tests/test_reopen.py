@@ -1,17 +1,15 @@
 """A folder read back is the run that wrote it, and reading leaves it alone."""
 
 import json
-import os
 import re
 import shutil
 
-import jax
 import numpy as np
 import pytest
 
 import semisfl_jax as sfl
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checkpoint, load
+from semisfl_jax.training import load
 from tests import runs
 
 
@@ -44,7 +42,7 @@ def accuracy(trial, state):
     return float(np.mean(predicted == labels))
 
 
-def test_the_state_is_the_one_that_was_evaluated(folder, tmp_path):
+def test_the_state_is_the_one_that_was_evaluated(folder):
     before = runs.files(folder)
     trial = load.experiment(folder)
     number, state = load.state(folder, trial)
@@ -69,51 +67,22 @@ def test_a_trained_model_classifies_as_it_was_judged(folder):
     assert not np.allclose(initial.predict(images[:2])['student'], logits[:2])
 
 
-@pytest.mark.parametrize(
-    'images',
-    [
-        np.zeros((8, 8, 1), np.uint8),
-        np.zeros((2, 8, 8, 1), np.float32),
-        np.zeros((2, 9, 8, 1), np.uint8),
-        np.zeros((0, 8, 8, 1), np.uint8),
-    ],
-)
-def test_images_of_another_kind_are_one_line(folder, images):
-    message = f'images is an array {list(images.shape)} of {images.dtype}; give [N, 8, 8, 1] of uint8'
-    with pytest.raises(UserError, match='^' + re.escape(message)):
-        sfl.load_trained(folder).predict(images)
-
-
-def test_no_run_no_model(tmp_path):
-    with pytest.raises(UserError, match='holds no run'):
-        sfl.load_trained(tmp_path)
-    with pytest.raises(UserError, match='folder=None holds no run'):
-        sfl.load_trained(None)
-
-
-def test_round_0_is_the_initial_state(folder):
-    trial = load.experiment(folder)
-    number, state = load.state(folder, trial, round_number=0)
-    assert number == state.round == 0
-    for ours, theirs in zip(jax.tree.leaves(state.student), jax.tree.leaves(state.teacher), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    after = load.state(folder, trial)[1]
-    assert not np.array_equal(jax.tree.leaves(after.student)[0], jax.tree.leaves(state.student)[0])
+def test_images_of_another_kind_are_one_line(folder):
+    trained = sfl.load_trained(folder)
+    for shape, dtype in (
+        ((8, 8, 1), 'uint8'),
+        ((2, 8, 8, 1), 'float32'),
+        ((2, 9, 8, 1), 'uint8'),
+        ((0, 8, 8, 1), 'uint8'),
+    ):
+        message = f'images is an array {list(shape)} of {dtype}; give [N, 8, 8, 1] of uint8'
+        with pytest.raises(UserError, match='^' + re.escape(message)):
+            trained.predict(np.zeros(shape, dtype))
 
 
 def test_a_run_of_many_devices_opens_on_one(folder, tmp_path):
     opened = load.experiment(copy(folder, tmp_path / 'run', parallel__devices=64))
     assert opened.mesh is None
-
-
-def test_a_damaged_checkpoint_is_named_and_left_as_it_is(folder, tmp_path):
-    damaged = copy(folder, tmp_path / 'run')
-    for path in (damaged / 'checkpoints' / '2').rglob('*'):
-        if path.is_file() and path.stat().st_size:
-            os.truncate(path, path.stat().st_size // 2)
-    with pytest.raises(UserError, match=r'checkpoint of round 2 .* cannot be used: it cannot be read'):
-        load.state(damaged, load.experiment(damaged))
-    assert checkpoint.rounds_saved(damaged / 'checkpoints') == [2]
 
 
 def test_what_is_not_there_is_named(folder, tmp_path):
@@ -122,18 +91,15 @@ def test_what_is_not_there_is_named(folder, tmp_path):
         load.state(folder, trial, round_number=1)
     with pytest.raises(UserError, match='no checkpoint of round 1 or later: it has none'):
         load.state(tmp_path, trial)
-    with pytest.raises(UserError, match='holds no run'):
-        load.experiment(tmp_path)
-    for index, changes in enumerate(({'algorithm': 'mean_teacher'}, {'model__name': 'mine'})):
-        with pytest.raises(
-            UserError, match=f'{next(iter(changes.values()))}.* is not registered here; if it is yours, '
-        ):
-            load.experiment(copy(folder, tmp_path / f'foreign{index}', **changes))
-    with pytest.raises(UserError, match='holds several seeds'):
-        load.experiment(copy(folder, tmp_path / 'several', seeds=[0, 1]))
-    with pytest.raises(
-        UserError, match=r'holds several seeds; give one of its folders seed_N, which runs\.trials lists'
-    ):
-        sfl.runs.read(str(tmp_path / 'several'))
+    for nothing in (tmp_path, None):
+        with pytest.raises(UserError, match='holds no run'):
+            sfl.load_trained(nothing)
+    for key, name in (('algorithm', 'mean_teacher'), ('model__name', 'mine')):
+        with pytest.raises(UserError, match=f'{name}.* is not registered here'):
+            load.experiment(copy(folder, tmp_path / name, **{key: name}))
+    several = copy(folder, tmp_path / 'several', seeds=[0, 1])
+    for reader in (load.experiment, sfl.runs.read):
+        with pytest.raises(UserError, match='holds several seeds; give one of its folders seed_N'):
+            reader(several)
     assert sfl.runs.trials(str(folder)) == [folder]
     assert sfl.runs.read(str(folder)).seed == 0

@@ -54,21 +54,6 @@ def test_rows_that_fill_up_the_last_batch_do_not_count():
     assert make_evaluate(bright, {}, images, labels, 4)({}) == {'student': {'accuracy': 0.2}}
 
 
-def test_one_trace_serves_all_evaluations():
-    traces = []
-
-    def counting(state, images):
-        traces.append(images.shape)
-        return predict(state, images)
-
-    evaluate = make_evaluate(
-        counting, {'w': jnp.zeros((6, 4))}, np.zeros((10, 4, 4, 3), np.uint8), np.zeros(10, int), 3
-    )
-    for seed in range(3):
-        evaluate({'w': jax.random.normal(jax.random.key(seed), (6, 4))})
-    assert traces == [(3, 4, 4, 3)]
-
-
 def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
     """Lower is better: the mean of |output - target| is 1 for the first model and 3 for the second."""
     score = tasks.Score('error', 'error', percent=False, higher_is_better=False)

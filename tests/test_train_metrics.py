@@ -21,21 +21,11 @@ from semisfl_jax.training.events import Progress
         (0.1 + 0.2, '0.30000000000000004'),
         (np.float32(np.nan), 'null'),
         (np.float32(-np.inf), 'null'),
-        (np.int32(7), '7'),
         (jnp.int32(7), '7'),
-        (True, 'true'),
-        (None, 'null'),
-        ('text', '"text"'),
     ],
 )
 def test_numbers_by_their_shortest_digits(value, text):
     assert json.dumps(metrics.plain(value)) == text
-
-
-def test_every_float32_survives():
-    values = np.random.default_rng(0).normal(size=200).astype(np.float32) * np.float32(10.0) ** np.arange(-20, 20, 0.2)
-    for value in values.astype(np.float32):
-        assert np.float32(metrics.plain(value)) == value
 
 
 @pytest.fixture
@@ -62,16 +52,11 @@ def test_cutting_back_keeps_the_first_lines_byte_for_byte(path, rounds):
     assert [file.name for file in path.parent.iterdir()] == ['metrics.jsonl']
 
 
-def test_cutting_back_nothing_makes_no_file(tmp_path):
-    metrics.truncate(tmp_path / 'metrics.jsonl', 0)
-    assert not list(tmp_path.iterdir())
-
-
 @pytest.mark.parametrize('text', ['', '{"round": 2}\n', '{"round": 1}\nhalf\n', '[1]\n[2]\n', '{"x": 1}\n{"x": 2}\n'])
 def test_missing_rounds_are_noticed(tmp_path, text):
     path = tmp_path / 'metrics.jsonl'
     path.write_text(text)
-    with pytest.raises(UserError, match='rounds 1 to 2'):
+    with pytest.raises(UserError, match=r'metrics\.jsonl(, line [12],| does not have the rounds 1 to 2)'):
         metrics.check_rounds(path, 2)
 
 
@@ -100,11 +85,12 @@ def test_the_mean_is_over_the_last_ten_evaluations():
 def test_of_several_trials_the_progress_shows_means(capsys):
     progress = Progress(0, 4, STUDENT)
     common = {'round': 1, 'loss_consistency': None, 'loss_clustering': 0.5}
-    progress.update(
-        {'k_s': 20, 'loss_supervised': 1.0, 'student_accuracy': 0.25, **common},
-        {'k_s': 13, 'loss_supervised': 2.0, 'student_accuracy': 0.5, **common},
+    progress.update(  # the third trial has lost all its clients
+        {'k_s': 20, 'loss_supervised': 1.0, 'loss_local': 1.0, 'student_accuracy': 0.25, **common},
+        {'k_s': 13, 'loss_supervised': 2.0, 'loss_local': 2.0, 'student_accuracy': 0.5, **common},
+        {'k_s': 15, 'loss_supervised': 1.5, 'loss_local': None, 'student_accuracy': 0.375, **common},
     )
-    expected = 'round 1/4  sup 1.500 clust 0.500 student accuracy 37.50% (mean of 2) K_s 13 to 20  '
+    expected = 'round 1/4  sup 1.500 clust 0.500 client 1.500 student accuracy 37.50% (mean of 3) K_s 13 to 20  '
     assert capsys.readouterr().out.startswith(expected)
 
 
@@ -137,13 +123,8 @@ def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
     depth = tasks.Headline('depth', tasks.RMSE)
     account = metrics.RunTotals()
     for number, value in enumerate((0.5, 0.25, None, 0.375), start=1):  # None: no image defines the score
-        record = {
-            'round': number,
-            'k_s': 0,
-            'wall_seconds': 0.5,
-            'depth_rmse': value,
-            'semseg_miou': value and 2 * value,
-        }
+        record = {'round': number, 'k_s': 0, 'wall_seconds': 0.5}
+        record |= {'depth_rmse': value, 'semseg_miou': value and 2 * value}
         account = metrics.update_totals(account, RoundCost(), record, depth, ['depth_rmse', 'semseg_miou'])
     summary = metrics.total_entries(account, depth, with_costs=False)
     assert (summary['final_rmse'], summary['best_rmse'], summary['mean_of_last_10_evaluations']) == (0.375, 0.25, 0.375)
@@ -153,7 +134,7 @@ def test_of_an_error_the_lowest_is_the_best_and_scores_of_all_tasks_are_kept():
 
 
 def test_a_last_score_that_nothing_defines_is_not_an_earlier_one(capsys):
-    depth, account, progress = tasks.Headline('depth', tasks.RMSE), metrics.RunTotals(), Progress(0, 2, STUDENT)
+    depth, account = tasks.Headline('depth', tasks.RMSE), metrics.RunTotals()
     for number, value in enumerate((0.5, None), start=1):
         record = {'round': number, 'k_s': 0, 'wall_seconds': 0.5, 'depth_rmse': value}
         account = metrics.update_totals(account, RoundCost(), record, depth)
@@ -164,18 +145,3 @@ def test_a_last_score_that_nothing_defines_is_not_an_earlier_one(capsys):
     progress = Progress(0, 2, depth)
     progress.update(record)
     assert 'depth RMSE n/a' in capsys.readouterr().out
-
-
-def test_a_trial_without_clients_is_left_out_of_the_means_of_the_progress(capsys):
-    progress = Progress(0, 4, STUDENT)
-    common = {'round': 1, 'k_s': 0, 'student_accuracy': 0.5}
-    progress.update({'loss_local': 1.0, **common}, {'loss_local': None, **common}, {'loss_local': 2.0, **common})
-    assert 'client 1.500 student accuracy 50.00% (mean of 3)' in capsys.readouterr().out
-
-
-def test_keys_of_scores():
-    assert tasks.split_key('after_server_accuracy') == tasks.Headline('after_server', tasks.ACCURACY)
-    assert tasks.split_key('semseg_miou').key == 'semseg_miou'
-    assert not any(
-        map(tasks.split_key, ('pseudo_label_accuracy', 'semseg_miou_best', 'supervised_accuracy', 'accuracy'))
-    )

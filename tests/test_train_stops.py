@@ -12,20 +12,12 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.training import checkpoint, evaluation, experiment, interrupt, outputs
 from tests import runs
 from tests.kills import KILL, KILLED_AT
 from tests.marks import slow_but
-
-
-@pytest.fixture(scope='module')
-def reference(tmp_path_factory):
-    """A run of four rounds that nothing disturbed."""
-    folder = tmp_path_factory.mktemp('reference') / 'run'
-    assert runs.run(folder) == 0
-    return folder
+from tests.one_line import assert_one_line
 
 
 @pytest.mark.parametrize('moment', slow_but(KILLED_AT, 'after line 3'))
@@ -104,36 +96,17 @@ def test_signals_are_given_back():
     assert before == {signum: signal.getsignal(signum) for signum in before}
 
 
-def test_a_damaged_checkpoint_gives_way_to_the_one_before(reference, tmp_path, capsys):
-    folder = tmp_path / 'run'
-    assert runs.run(folder, rounds=3) == 0
-    capsys.readouterr()
-    assert checkpoint.rounds_saved(folder / 'checkpoints') == [2, 3]
-    for path in (folder / 'checkpoints' / '3').rglob('*'):
-        if path.is_file() and path.stat().st_size:
-            os.truncate(path, path.stat().st_size // 2)
-    assert runs.run(folder) == 0
-    printed = capsys.readouterr()
-    assert printed.err.startswith('warning: a checkpoint is passed over: ')
-    assert printed.err.count('\n') == 1
-    assert 'resuming from the checkpoint of round 2' in printed.out
-    assert runs.lines(folder) == runs.lines(reference)
-
-
 def broken(monkeypatch, spoil):
     """Lets `spoil` change what round 3 returns: (state, metrics) -> (state, metrics)."""
-    build = algorithms.build
 
-    def build_broken(*arguments):
-        algorithm = build(*arguments)
-
-        def round_(key, state, *rest):
-            after = algorithm.round(key, state, *rest)
+    def change(round_):
+        def changed(key, state, *rest):
+            after = round_(key, state, *rest)
             return jax.tree.map(lambda bad, good: jnp.where(state.round == 2, bad, good), spoil(*after), after)
 
-        return algorithm._replace(round=round_)
+        return changed
 
-    monkeypatch.setattr(algorithms, 'build', build_broken)
+    runs.change_rounds(monkeypatch, change)
 
 
 def nan_losses(name):
@@ -145,31 +118,26 @@ def infinite_weights(state, metrics):
 
 
 @pytest.mark.parametrize(
-    ('spoil', 'message'),
+    ('algorithm', 'spoil', 'message'),
     [
-        (nan_losses('loss_supervised'), 'loss_supervised is nan in round 3: stopped.'),
-        (infinite_weights, 'weights are infinite or NaN after round 3: stopped.'),
+        ('supervised_only', nan_losses('loss_supervised'), 'loss_supervised is nan in round 3: stopped.'),
+        ('supervised_only', infinite_weights, 'weights are infinite or NaN after round 3: stopped.'),
+        pytest.param('semisfl', nan_losses('loss_clustering'), 'loss_clustering is nan in r', marks=pytest.mark.slow),
     ],
-    ids=['loss', 'weights'],
+    ids=['loss', 'weights', 'loss of clients'],
 )
-def test_numbers_that_blow_up_end_the_run_and_spare_the_last_checkpoint(tmp_path, monkeypatch, capsys, spoil, message):
-    settings = {'algorithm': 'supervised_only', 'rounds': 3}
+def test_numbers_that_blow_up_end_the_run_and_spare_the_last_checkpoint(
+    tmp_path, monkeypatch, capsys, algorithm, spoil, message
+):
+    settings = {'algorithm': algorithm, 'rounds': 3}
     with monkeypatch.context() as patch:
         broken(patch, spoil)
         assert runs.run(tmp_path, **settings) == 3
     error = capsys.readouterr().err
-    assert error.startswith(f'error: {message} The checkpoint of round 2 is kept')
-    assert error.count('\n') == 1
+    assert_one_line(error, [message, 'The checkpoint of round 2 is kept'])
     assert checkpoint.rounds_saved(tmp_path / 'checkpoints') == [2]
     assert not (tmp_path / 'summary.json').exists()
     assert runs.run(tmp_path, **settings) == 0  # with the fault gone, it goes on from there
-
-
-@pytest.mark.slow
-def test_a_loss_of_the_clients_may_be_missing_only_where_no_client_takes_part(tmp_path, monkeypatch, capsys):
-    broken(monkeypatch, nan_losses('loss_clustering'))
-    assert runs.run(tmp_path, rounds=3) == 3
-    assert capsys.readouterr().err.startswith('error: loss_clustering is nan in round 3')
 
 
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
@@ -179,12 +147,3 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
         assert runs.run(tmp_path) == 2
     assert 'another process is running in' in capsys.readouterr().err
     assert not (tmp_path / 'metrics.jsonl').exists()
-
-
-def test_lost_lines_are_noticed(tmp_path, capsys):
-    assert runs.run(tmp_path, rounds=2) == 0
-    lines = tmp_path / 'metrics.jsonl'
-    lines.write_text(lines.read_text().splitlines(keepends=True)[1])
-    capsys.readouterr()
-    assert runs.run(tmp_path, rounds=3) == 2
-    assert 'does not have the rounds 1 to 2' in capsys.readouterr().err

@@ -3,19 +3,17 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
+from semisfl_jax import runs as runs_lib
 from semisfl_jax.training import checkpoint
 from tests import runs
-from tests.marks import slow_but
+from tests.one_line import assert_one_line
 from tests.trials import SEEDS, WITHOUT_VIEWS, assert_lines_close, seeds_of, state_of
 
 
@@ -32,14 +30,8 @@ def single(tmp_path_factory):
 def together(tmp_path_factory):
     """The same seeds in one program, one trial after another; and how often the round was traced."""
     folder, traces = tmp_path_factory.mktemp('together') / 'run', []
-    build = algorithms.build
-
-    def counting(*arguments):
-        algorithm = build(*arguments)
-        return algorithm._replace(round=lambda *inputs: (traces.append(1), algorithm.round(*inputs))[1])
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(algorithms, 'build', counting)
+        runs.change_rounds(patch, lambda round_: lambda *inputs: (traces.append(1), round_(*inputs))[1])
         assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0
     return folder, len(traces)
 
@@ -86,22 +78,14 @@ def test_images_on_the_host_change_no_byte(single, tmp_path):
         assert runs.lines(trial_folder) == runs.lines(single / trial_folder.name)
 
 
-@pytest.mark.parametrize('trial_map', slow_but(['loop', 'vmap'], 'loop'))
-def test_supervised_only(tmp_path, trial_map):
-    settings = {'algorithm': 'supervised_only', 'rounds': 2}
-    assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials=trial_map, **settings) == 0
-    for seed in (3, 1):
-        assert runs.run(tmp_path / f'{seed}', seed=seed, **settings) == 0
-        if trial_map == 'loop':
-            assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
-        else:
-            assert_lines_close(tmp_path / 'all' / f'seed_{seed}', tmp_path / f'{seed}')
-
-
-SWITCHES = {'rounds': 3, 'pre_rounds': 1, 'data__client_labels': 16, 'federation__mu': 1, 'threshold': 0.15}
-
-
-SWITCHES |= WITHOUT_VIEWS
+SWITCHES = {
+    'rounds': 3,
+    'pre_rounds': 1,
+    'data__client_labels': 16,
+    'federation__mu': 1,
+    'threshold': 0.15,
+    **WITHOUT_VIEWS,
+}
 
 
 @pytest.fixture(scope='module')
@@ -140,14 +124,9 @@ def test_one_seed_alone_has_its_folder_too(tmp_path):
 @pytest.mark.slow
 def test_summary_over_the_seeds(together, capsys):
     folder, _ = together
-    assert sorted(path.name for path in folder.iterdir()) == [
-        '.lock',
-        'config.json',
-        'seed_0',
-        'seed_2',
-        'seed_5',
-        'summary.json',
-    ]
+    names = {path.name for path in folder.iterdir()}
+    assert names == {'.lock', 'config.json', 'seed_0', 'seed_2', 'seed_5', 'summary.json'}
+    assert runs_lib.trials(folder) == sorted(seeds_of(folder).values())
     summary = json.loads((folder / 'summary.json').read_text())
     trial_summaries = [json.loads((home / 'summary.json').read_text()) for home in seeds_of(folder).values()]
     assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in trial_summaries] == list(SEEDS)
@@ -172,24 +151,6 @@ def test_summary_over_the_seeds(together, capsys):
     assert end == f'outputs in {folder}'
     assert re.fullmatch(rf' +mean( +{100 * mean:.2f}% ± {100 * error:.2f}%)( +[0-9.]+% ± [0-9.]+%){{2}}', table[-1])
     assert table[-2].split()[:2] == ['5', f'{values[2]:.2%}']
-
-
-@pytest.mark.slow
-def test_a_process_of_its_own_and_the_comparison_of_its_trials(single, tmp_path):
-    folder = tmp_path / 'run'
-    result = runs.run_process(folder, seeds=SEEDS, parallel__trials='loop')
-    assert result.returncode == 0, result.stderr
-    assert '(mean of 3) K_s 5 to 8' in result.stdout
-
-    def compared(*folders):
-        command = [sys.executable, '-m', 'semisfl_jax.compare', *map(str, folders)]
-        process = subprocess.run(command, cwd=runs.ROOT, capture_output=True, text=True, check=False)
-        assert process.returncode == 0, process.stderr
-        return process.stdout
-
-    alone = compared(*(single / f'seed_{seed}' for seed in sorted(SEEDS)))
-    assert '(3 seeds)' in alone
-    assert compared(*sorted(folder.glob('seed_*'))) == compared(folder) == alone
 
 
 # --- runs that end early
@@ -259,9 +220,7 @@ def test_fewer_rounds_than_one_trial_has_are_refused(tmp_path, capsys):
     capsys.readouterr()
     for rounds in (1, 2):  # finished without it, and to be trained further
         assert runs.run(tmp_path, seeds=(0, 1), rounds=rounds, **CHEAP) == 2
-        error = capsys.readouterr().err
-        assert re.match(rf'error: .*seed_1 has already completed round 3, beyond config\.rounds={rounds}; use', error)
-        assert error.count('\n') == 1
+        assert_one_line(capsys.readouterr().err, ['seed_1 has already completed round 3', f'config.rounds={rounds}'])
         assert runs.files(tmp_path) == before
 
 
@@ -278,25 +237,18 @@ def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
 
 
 def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsys):
-    build = algorithms.build
-
-    def build_broken(*arguments):
-        algorithm = build(*arguments)
-
-        def round_(key, state, *rest):
-            state, measured = algorithm.round(key, state, *rest)
+    def change(round_):
+        def changed(key, state, *rest):
+            state, measured = round_(key, state, *rest)
             bad = (state.round == 3) & (jax.random.key_data(key)[-1] == 1)
-            measured['loss_supervised'] = jnp.where(bad, jnp.nan, measured['loss_supervised'])
-            return state, measured
+            return state, measured | {'loss_supervised': jnp.where(bad, jnp.nan, measured['loss_supervised'])}
 
-        return algorithm._replace(round=round_)
+        return changed
 
-    monkeypatch.setattr(algorithms, 'build', build_broken)
+    runs.change_rounds(monkeypatch, change)
     assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 3
-    error = capsys.readouterr().err
-    assert error.startswith('error: seed 1: loss_supervised is nan in round 3: stopped. The checkpoint of round 2 is')
-    assert 'seed_1' in error
-    assert error.count('\n') == 1
+    words = ['seed 1: loss_supervised is nan in round 3', 'The checkpoint of round 2 is', 'seed_1']
+    assert_one_line(capsys.readouterr().err, words)
     for seed in (0, 1, 2):
         assert checkpoint.rounds_saved(tmp_path / f'seed_{seed}' / 'checkpoints') == [2]
         assert len(runs.records(tmp_path / f'seed_{seed}')) == 2

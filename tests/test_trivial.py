@@ -111,14 +111,8 @@ def test_the_summary_of_a_run_has_them(tmp_path, capsys, scenes):
     """Of each seed from its own clients' maps; validation images are in none of these."""
     names = ('semseg', 'depth', 'saliency')
     clients = {'federation__num_clients': 9, 'federation__num_active': 9}
-    options = {
-        'data__tasks': names,
-        'seeds': '0,1',
-        'parallel__trials': 'loop',
-        'data__num_unlabeled': 20,
-        'rounds': 1,
-        'eval_batch_size': 5,
-    }
+    options = {'data__tasks': names, 'data__num_unlabeled': 20, 'rounds': 1, 'eval_batch_size': 5}
+    options |= {'seeds': '0,1', 'parallel__trials': 'loop'}
     assert runs.run(tmp_path, **SETTINGS | clients | options) == 0
     out, both = capsys.readouterr().out, json.loads((tmp_path / 'summary.json').read_text())
     expected = []
@@ -215,10 +209,7 @@ def test_what_a_study_reads(tmp_path, scenes):
 @pytest.mark.parametrize(
     ('measure', 'said'),
     [
-        (
-            Measure('accuracy', trivial='constnat'),
-            "is of 'constnat', which is no trivial prediction; use one of constant",
-        ),
+        (Measure('accuracy', trivial='constnat'), "'constnat'.*; use one of constant"),
         (Measure('accuracy', trivial='constant'), 'is of a trivial prediction, but its runs have no dense tasks'),
     ],
 )

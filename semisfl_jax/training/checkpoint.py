@@ -97,16 +97,11 @@ def save(
 
 
 def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identity]) -> Restored | None:
-    """The newest round for which every trial has a usable checkpoint; None if some trial has none at all.
+    """The newest round for which every trial [R] has a usable checkpoint; None if some trial has none at all.
 
     Trials are saved one after another, so a kill may leave the last ones a save behind. Checkpoints that are damaged,
     or of another round or run, are passed over with a warning. Another one lists packages whose versions differ from
-    those that the checkpoint was made with.
-
-    Args:
-      folders: [R], of the checkpoints of each trial.
-      template: the state of one trial: a pytree with the structure, shapes and types of what was saved.
-      identities: [R].
+    those that the checkpoint was made with. `template` has the structure, shapes and types of the state of a trial.
 
     Raises:
       UserError: no round has a usable checkpoint of every trial.
@@ -121,7 +116,10 @@ def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identit
         if not any(faults):
             for passed_over in unfit:
                 warn(f'a checkpoint is passed over: {passed_over}')
-            if differing := _differing_versions(abouts[0]['versions']):
+            old, new = abouts[0]['versions'], installed_versions()
+            names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+            if names:
+                differing = [f'{name} {old.get(name, "unknown")} (now {new.get(name, "unknown")})' for name in names]
                 warn(
                     f'the checkpoint of round {number} in {folders[0]} was made with {", ".join(differing)}; '
                     'later rounds may differ in their last digits from those of an uninterrupted run'
@@ -157,13 +155,6 @@ def remove_after(folder: Path, round_number: int) -> None:
 def installed_versions() -> dict[str, str]:
     """Versions of this package and of those that it computes and saves with."""
     return {'semisfl_jax': semisfl_jax.__version__} | {name: importlib.metadata.version(name) for name in _PACKAGES}
-
-
-def _differing_versions(recorded: dict[str, str]) -> list[str]:
-    """Packages whose installed version is another one: 'jax 0.9 (now 0.10)'."""
-    now = installed_versions()
-    names = sorted(name for name in now.keys() | recorded.keys() if now.get(name) != recorded.get(name))
-    return [f'{name} {recorded.get(name, "unknown")} (now {now.get(name, "unknown")})' for name in names]
 
 
 def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[str, Any], str]:

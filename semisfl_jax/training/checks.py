@@ -77,15 +77,11 @@ def check_round(method: str, state: MethodState, returned: Any) -> None:
 
 
 def check_counted(method: str, counted: Any, rounds: int) -> None:
-    """Makes sure that a method counts its rounds, on which learning rates and the keys of draws depend.
-
-    Args:
-      method: its name.
-      counted: `state.round`, on the host; [R] of several trials.
-      rounds: how many were completed.
+    """Makes sure that `state.round`, on the host, [R] of several trials, is the number of completed rounds. Learning
+    rates and the keys of draws depend on it.
 
     Raises:
-      UserError: it has another number.
+      UserError: it is not.
     """
     if np.any(counted != rounds):
         raise UserError(
@@ -159,15 +155,9 @@ def check_losses(
     clients: Clients | None,
     config: ConfigDict,
 ) -> None:
-    """Checks the training losses of a round.
+    """Checks the training losses among the metrics of round `number` (1-based).
 
-    Args:
-      prefix: of the error message.
-      folder: of the trial, None if nothing is saved.
-      number: of the round, 1-based.
-      measured: its metrics.
-      clients: participation of the round's clients; None for a server-only round.
-      config: of the run.
+    `prefix` begins the error message, `folder` is that of the trial, and `clients` is None in a server-only round.
 
     Raises:
       Diverged: a loss is NaN or infinite.
@@ -179,8 +169,7 @@ def check_losses(
 
 
 def check_weights(prefix: str, folder: Path | None, number: int, state: Any, config: ConfigDict) -> None:
-    """Checks the state to be saved after `number` rounds, arguments as in `check_losses`: the last step of a round may
-    have made it non-finite.
+    """As `check_losses`, of the state to be saved after `number` rounds: the last step may have made it non-finite.
 
     Raises:
       Diverged: the state contains NaN or infinity.

@@ -90,12 +90,7 @@ def _size(tree: Any) -> int:
 
 
 def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
-    """By which rules the clients got their images, and how many: 'uniform, 139 to 140 images each'.
-
-    Args:
-      partitions: of all trials, which differ in their seeds alone.
-      all_labels: clients know the labels of all their images.
-    """
+    """By which rules the clients of all trials got their images, and how many: 'uniform, 139 to 140 images each'."""
     first = partitions[0]
     settings = first.settings
     parts = [_rule(first), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']

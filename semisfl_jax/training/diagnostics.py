@@ -60,7 +60,6 @@ from semisfl_jax.training.experiment import Experiment
 
 Arrays = dict[str, np.ndarray]
 LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}  # policy: those of its queue
-_NAME = 'round_{:06d}.npz'
 
 
 def rounds_written(folder: Path) -> list[int]:
@@ -110,7 +109,7 @@ def cut_back(folder: Path, rounds: int) -> None:
 
 
 def _path(folder: Path, round_number: int) -> Path:
-    return folder / 'diagnostics' / _NAME.format(round_number)
+    return folder / 'diagnostics' / f'round_{round_number:06d}.npz'
 
 
 # --- counts, and the rates that follow from them
@@ -126,15 +125,13 @@ class Rates(NamedTuple):
 def count_labels(
     groups: np.ndarray, truth: np.ndarray, labels: np.ndarray, counted: np.ndarray, size: int, classes: int
 ) -> np.ndarray:
-    """How often a label was given to a class, within each group.
+    """How often each of K labels was given to each true class, within each group, such as the images of a client.
 
     Args:
-      groups: [T] in 0 .. size - 1, for example the client that holds an image.
+      groups: [T] in 0 .. size - 1.
       truth: [T] true classes, -1 if unknown.
-      labels: [T] in 0 .. classes - 1.
+      labels: [T] in 0 .. K - 1.
       counted: [T] bool.
-      size: number of groups.
-      classes: K.
 
     Returns:
       [size, K + 1, K] int32: group, true class (K for unknown), label.
@@ -145,13 +142,8 @@ def count_labels(
 
 
 def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, classes: int) -> tuple[np.ndarray, int]:
-    """The composition of one level of the queue.
-
-    Args:
-      labels: [Q], -1 for an empty slot.
-      confident: [Q] bool.
-      truth: [Q] true classes, -1 if unknown.
-      classes: K.
+    """The composition of one level of the queue, from labels [Q], -1 in an empty slot, confident [Q] bool, and true
+    classes [Q], -1 if unknown.
 
     Returns:
       [2, K + 1, K] int32: not confident or confident, true class (K for unknown), label; and the number of empty slots.
@@ -161,12 +153,7 @@ def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, cl
 
 
 def class_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """Rates by true class, [K].
-
-    Args:
-      confident: [N, K + 1, K], `MODEL_confident` of a file.
-      unlabeled: [N, K + 1].
-    """
+    """Rates by true class, [K], from `MODEL_confident` [N, K + 1, K] and `unlabeled` [N, K + 1] of a file."""
     labels, images = confident.sum(axis=0)[:-1], unlabeled.sum(axis=0)[:-1]
     given = labels.sum(axis=1)
     return Rates(_ratio(given, images), _ratio(np.diagonal(labels), given))
@@ -190,11 +177,7 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
-    """Builds the diagnostics of a run; they are compiled on first use.
-
-    Args:
-      experiment: one of its trials, which all share the programs.
-      jit: `machine.jit`, possibly with settings applied.
+    """Builds the diagnostics of a run from one of its trials, which all share the programs; compiled on first use.
 
     Returns:
       diagnose(trial, state, number, k_s) -> the arrays listed in the module docstring. `state` is that after round
@@ -284,9 +267,8 @@ def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callabl
         round_federation, cohort = _round_inputs(trial, number - 1)
         levels = jax.device_get(run(trial.key, state, round_federation, cohort, np.int32(k_s)))
         classes = trial.dataset.num_classes
-        counts = [
-            count_slots(level.labels, level.confident, level.keys[:, 0].astype(np.int64), classes) for level in levels
-        ]
+        truths = [level.keys[:, 0].astype(np.int64) for level in levels]
+        counts = [count_slots(x.labels, x.confident, truth, classes) for x, truth in zip(levels, truths, strict=True)]
         slots, empty = zip(*counts, strict=True)
         names = LEVELS[hparams.queue]
         return {'queue_levels': np.array(names), 'queue': np.stack(slots), 'queue_empty': np.array(empty, np.int32)}
@@ -327,13 +309,7 @@ def _gap(state: Any) -> tuple[Array, Array]:
 def build_replay(
     model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap
 ) -> Callable[..., tuple[Ring, ...]]:
-    """Builds the replay of SemiSFL's queue, without `client_teacher_ema`.
-
-    Args:
-      model: the split model.
-      views: augmentations.
-      hparams: settings.
-      client_map: a function with the semantics of `jax.vmap`.
+    """Builds the replay of SemiSFL's queue, without `client_teacher_ema`; `client_map` has the meaning of `jax.vmap`.
 
     Returns:
       run(key, state, federation, cohort, k_s []) -> the levels of the queue, with true classes as keys [Q, 1]. `key`,
@@ -380,12 +356,10 @@ def build_replay(
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Ring, ...]:
         seen = supervised(key, state, federation, k_s)
-        if hparams.pre_rounds:
-            warming_up = state.round <= hparams.pre_rounds
-            seen = jax.lax.cond(warming_up, lambda: seen, lambda: cross_entity(key, state, federation, cohort, seen))
-        else:
-            seen = cross_entity(key, state, federation, cohort, seen)
-        return seen.rings
+        if not hparams.pre_rounds:
+            return cross_entity(key, state, federation, cohort, seen).rings
+        alone = state.round <= hparams.pre_rounds
+        return jax.lax.cond(alone, lambda: seen, lambda: cross_entity(key, state, federation, cohort, seen)).rings
 
     return run
 

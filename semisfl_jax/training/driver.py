@@ -44,12 +44,8 @@ class Driver:
     """
 
     def __init__(self, trials: Sequence[Experiment], trial_map: str = 'auto', devices: int = 1):
-        """Combines trials.
-
-        Args:
-          trials: R trials, from `experiment.build_trials`.
-          trial_map: 'auto', 'vmap' or 'loop', see `parallel.trial_map`.
-          devices: number of devices that divide the trials, a divisor of R.
+        """Combines R trials from `experiment.build_trials`, divided over `devices`, a divisor of R; `trial_map` is
+        'auto', 'vmap' or 'loop'.
 
         Raises:
           UserError: there are fewer devices.
@@ -91,16 +87,10 @@ class Driver:
         measured: Metrics,
         clients: Sequence[costs.Clients | None],
     ) -> tuple[list[FrequencyState], list[dict[str, np.ndarray]]]:
-        """What follows from what `round` returned.
-
-        Args:
-          index: of the round, 0-based.
-          controllers: [R], of K_s, before the round.
-          state, measured: returned, of all trials.
-          clients: [R], participation in the round.
+        """What follows from the state and the metrics that round `index` (0-based) returned for all trials.
 
         Returns:
-          The controllers after it, and the metrics [R] on the host; those of clients are NaN if all were lost.
+          The controllers [R] after it, and the metrics [R] on the host; those of clients are NaN if all were lost.
 
         Raises:
           UserError: the method does not count its rounds.
@@ -155,28 +145,15 @@ def stack(trees: Sequence[Any]) -> Any:
 
 
 def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None) -> Callable[..., tuple[Any, Metrics]]:
-    """The round of R trials.
-
-    Args:
-      round_: of one trial, as `Algorithm.round`.
-      trial_map: a function with the meaning of `jax.vmap`.
-      mesh: the devices that divide the trials, None for one device.
+    """The round of R trials from that of one, by `trial_map`, a function with the meaning of `jax.vmap`.
 
     Returns:
       A function (keys [R], states, federation, cohorts, k_s [R]) -> states, metrics. Every leaf has a leading [R],
-      except the shared images and labels of a federation from `stack_federations`.
+      except the images and labels of a federation that trials share.
     """
 
-    def one(
-        shared: dict[str, Any],
-        number: Array,
-        key: Array,
-        state: Any,
-        tables: Federation,
-        cohort: Cohort,
-        k_s: Array,
-    ) -> tuple[Any, Metrics]:
-        return round_(key, state.replace(round=number), tables.replace(**shared), cohort, k_s)
+    def one(shared: dict[str, Any], number: Array, key: Array, state: Any, tables: Federation, *rest: Any) -> Any:
+        return round_(key, state.replace(round=number), tables.replace(**shared), *rest)
 
     mapped = trial_map(one, in_axes=(None, None, 0, 0, 0, 0, 0))
 
@@ -197,13 +174,6 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
     return spread if mesh else rounds
 
 
-def stack_federations(federations: Sequence[Federation]) -> Federation:
-    """The tables of R trials stacked [R, ...], with one copy of the images and labels that the trials share."""
-    names = _shared(federations[0])
-    tables = stack([federation.replace(**dict.fromkeys(names)) for federation in federations])
-    return tables.replace(**{name: getattr(federations[0], name) for name in names})
-
-
 def _shared(federation: Federation) -> tuple[str, ...]:
     """Fields without a trial axis. Streamed images have one: they are those that each trial's own clients will read."""
     at_server = ('server_images', 'server_labels')
@@ -212,15 +182,15 @@ def _shared(federation: Federation) -> tuple[str, ...]:
 
 def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iterator[RoundInputs]:
     """The inputs of R trials, for round `first` (0-based) and all later ones."""
-    federation = trials[0].federation
-    stacked = stack_federations([data.tables(trial.federation) for trial in trials])
-    shared = {name: _place(mesh, getattr(stacked, name), divided=False) for name in _shared(stacked)}
-    stacked = _place(mesh, stacked.replace(**dict.fromkeys(shared)), divided=True).replace(**shared)
+    federation, of_trials = trials[0].federation, [data.tables(trial.federation) for trial in trials]
+    shared = {name: getattr(of_trials[0], name) for name in _shared(of_trials[0])}
+    stacked = stack([tables.replace(**dict.fromkeys(shared)) for tables in of_trials])
+    stacked = _place(mesh, stacked, divided=True).replace(**_place(mesh, shared, divided=False))
     host = None
     if isinstance(federation, data.HostFederation):
         host = dataclasses.replace(federation, tables=stacked)
-    for of_trials in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
-        cohorts, clients = zip(*of_trials, strict=True)
+    for of_round in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
+        cohorts, clients = zip(*of_round, strict=True)
         federation = stacked
         if host and trials[0].method.clients:
             rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])

@@ -37,12 +37,8 @@ def compile_evaluate(
     task_of: Callable[[str], Task],
     jit: Callable = machine.jit,
 ) -> Callable[[Any, Any], Scores]:
-    """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes.
-
-    Returns:
-      (batches, state) -> {output: {score: value}}, computed from exact counts. Of several models, the mean and the
-      best.
-    """
+    """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes:
+    (batches, state) -> {output: {score: value}}, from exact counts; of several models, the mean and the best."""
     compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
 
     def evaluate(inputs: Any, state: Any) -> Scores:
@@ -59,15 +55,8 @@ def batched(
     place: Callable[[np.ndarray], Array],
     sizes: np.ndarray | None = None,
 ) -> Batches:
-    """Images [T, H, W, C] uint8 in batches, of which the last is filled with rows that do not count.
-
-    Args:
-      images: of the set.
-      truth: {name of a task: [T, ...]}, of all tasks that are scored.
-      batch_size: B, at most T.
-      place: puts an array on the devices of the state.
-      sizes: [T, 2] int32, height and width of the truths, if they are not those of the images.
-    """
+    """Images [T, H, W, C] uint8 and truths [T, ...] by task, in batches of B, of which the last is filled with rows
+    that do not count. `place` puts an array on the devices of the state; `sizes` as in `Batches`, [T, 2]."""
     count = len(images)
     shape = -(-count // min(batch_size, count)), min(batch_size, count)
     filled = np.arange(shape[0] * shape[1]) % count
@@ -123,18 +112,13 @@ def evaluated(trials: Sequence[Experiment]) -> list[Any]:
 
 def _shared(trials: Sequence[Experiment], of_trials: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
     """[R] what `make` makes of what each trial has, once for all trials that are evaluated on the same images."""
-    made: dict[str, Any] = {}
-    for trial, own in zip(trials, of_trials, strict=True):
-        if trial.evaluated_on not in made:
-            made[trial.evaluated_on] = make(own)
-    return [made[trial.evaluated_on] for trial in trials]
+    hashes = ['' if trial.dataset.eval_split == 'test' else trial.partition.content_hash for trial in trials]
+    made = {split: make(of_trial) for split, of_trial in dict(zip(hashes, of_trials, strict=True)).items()}
+    return [made[split] for split in hashes]
 
 
 def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
-    """Compiles the evaluation of R trials once, on images from `evaluated`.
-
-    Returns:
-      [R] functions: state of the trial -> {output: {score: value}}.
+    """Compiles the evaluation of R trials once, on images from `evaluated`; [R] functions of the state of each.
 
     Raises:
       UserError: the method returns no outputs of their tasks.
@@ -196,13 +180,11 @@ def object_maps(experiment: Experiment) -> np.ndarray | None:
     if dataset.test_sizes is None:
         return maps.test[..., None]
     side = dataset.test_images.shape[1:3]  # as a network would predict them
-    return np.stack([of_side(one, size, side) for one, size in zip(maps.test, dataset.test_sizes, strict=True)])
-
-
-def of_side(original: np.ndarray, size: np.ndarray, side: tuple[int, ...]) -> np.ndarray:
-    """The upper left corner of a map [H, W] of this height and width, resized to [h, w, 1] by nearest neighbors."""
-    rows, columns = ((2 * np.arange(n) + 1) * size[k] // (2 * n) for k, n in enumerate(side))
-    return original[rows[:, None], columns][..., None]
+    resized = []
+    for original, size in zip(maps.test, dataset.test_sizes, strict=True):  # by nearest neighbors
+        rows, columns = ((2 * np.arange(n) + 1) * size[k] // (2 * n) for k, n in enumerate(side))
+        resized.append(original[rows[:, None], columns])
+    return np.stack(resized)[..., None]
 
 
 def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
@@ -245,13 +227,7 @@ def global_loss_weights(
     partition: data.Partition, held: np.ndarray, all_labels: bool, hparams: HParams
 ) -> tuple[np.ndarray, np.ndarray]:
     """The objective as a weighted sum over images: F = sum_k w_k F_k, where F_k is the mean loss of the labeled images
-    of client k plus that of its unlabeled ones, and w_k its weight in the average.
-
-    Args:
-      partition: who holds which rows of the training set.
-      held: [2, N], how many unlabeled and labeled images each client holds.
-      all_labels: whether clients know all labels.
-      hparams: settings.
+    of client k plus that of its unlabeled ones, and w_k its weight in the average. `held` [2, N] counts both.
 
     Returns:
       Rows of the training set [R], and the weight of each as a labeled and as an unlabeled image, [R, 2].
@@ -269,11 +245,8 @@ def global_loss_weights(
 
 
 def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], float]]:
-    """Compiles the objective of R trials once. Images go to the device in batches, wherever those of the rounds are.
-
-    Returns:
-      [R] functions: state of the trial -> F; [] if the method does not say what its clients minimize.
-    """
+    """Compiles the objective of R trials once: [R] functions, state of the trial -> F; [] if the method does not say
+    what its clients minimize. Images go to the device in batches, wherever those of the rounds are."""
     first = trials[0]
     losses, config = first.algorithm.client_losses, first.config
     if losses is None:

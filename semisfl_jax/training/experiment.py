@@ -54,11 +54,6 @@ class Experiment(NamedTuple):
         return {task.name: self.dataset.test_truth[task.name] for task in tasks}
 
     @property
-    def evaluated_on(self) -> str:
-        """The same for two trials only if they are evaluated on the same images."""
-        return 'test' if self.dataset.eval_split == 'test' else self.partition.content_hash
-
-    @property
     def headline(self) -> tasks_lib.Headline:
         """The number by which the method is judged."""
         score = self.task_of(self.algorithm.headline).score
@@ -71,10 +66,8 @@ class Experiment(NamedTuple):
 
 
 def build(config: ConfigDict) -> Experiment:
-    """Loads and splits the data, and builds model and algorithm. Writes nothing except the cache of decoded data.
-
-    Args:
-      config: of one trial, checked and resolved.
+    """Loads and splits the data, and builds model and algorithm, of a configuration that is checked and resolved.
+    Writes nothing except the cache of decoded data.
 
     Raises:
       UserError: the data are missing or do not fit the configuration, the model does not fit the images, or the
@@ -85,10 +78,8 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
-    """Builds trials that differ only in their seeds; they share model, algorithm and one copy of the images.
-
-    Args:
-      configs: R configurations, checked and resolved, equal except for `seed`.
+    """As `build`, R trials whose configurations differ only in `seed`; they share model, algorithm and one copy of the
+    images.
 
     Raises:
       UserError: as `build`.
@@ -138,36 +129,21 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
 
 
 def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
-    """The model of a configuration: a `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
-
-    Args:
-      config: resolved.
-      outline: shapes of the data set.
-      axes: names of the device axes over which BatchNorm statistics are averaged.
+    """The model of a configuration (resolved): a `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
+    BatchNorm statistics are averaged over the device `axes`.
 
     Raises:
       UserError: the model does not fit the images, or a file of weights does not fit the model.
     """
     net, dtype = config.model, 'bfloat16' if config.precision == 'bfloat16' else 'float32'
+    options = {name: net[name] for name in ('convolution', 'batch_norm_variance', 'recompute')} | {'dtype': dtype}
     if not config.data.tasks:
-        return models.build(
-            net.name,
-            outline.classes,
-            outline.image,
-            net.split_index,
-            net.projection,
-            net.projection_dim,
-            net.convolution,
-            dtype,
-            axes=axes,
-            batch_norm_variance=net.batch_norm_variance,
-            recompute=net.recompute,
-        )
+        cut = net.split_index, net.projection, net.projection_dim
+        return models.build(net.name, outline.classes, outline.image, *cut, axes=axes, **options)
     of_tasks = []
     for name in config.data.tasks:
         outputs = outline.outputs[name]
-        options = net.convolution, dtype, net.batch_norm_variance, net.output_stride, net.recompute
-        model = models.build_dense(net.name, outputs, outline.image, *options)
+        model = models.build_dense(net.name, outputs, outline.image, output_stride=net.output_stride, **options)
         of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
     if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
         init = of_tasks[0].model.init
@@ -205,11 +181,15 @@ def assemble(
     """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
     all_labels, unlabeled = config.data.client_labels == -1, [len(rows) for rows in partition.client_index]
     labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
+    images = len(dataset.train_images) - len(partition.validation_index)
+    if config.data.num_unlabeled:  # leaves others out
+        labels = np.concatenate([partition.server_index, *partition.client_labeled_index])
+        images = len(np.unique(labels)) + config.data.num_unlabeled
     controller = frequency.FrequencyOptions(
         # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
         rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
         k_u=config.k_u,
-        labeled_share=len(partition.server_index) / _num_images(config, dataset, partition),
+        labeled_share=len(partition.server_index) / images,
         pre_rounds=config.pre_rounds,
         **config.frequency.to_dict(),
     )
@@ -241,39 +221,26 @@ def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identi
     return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
 
 
-def _num_images(config: ConfigDict, dataset: data.Dataset, partition: data.Partition) -> int:
-    """|D|: training images, without those held out for validation and those that `data.num_unlabeled` leaves out."""
-    labeled = np.union1d(partition.server_index, np.concatenate([*partition.client_labeled_index, []]))
-    if config.data.num_unlabeled:
-        return len(labeled) + config.data.num_unlabeled
-    return len(dataset.train_images) - len(partition.validation_index)
-
-
 def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, mesh: Mesh | None) -> None:
     """Clients of weight 0 do not contribute to any sum, but would to the batch statistics of the server's BatchNorm."""
-    active = config.federation.num_active
-    if method.separate_clients:  # no statistics are shared between clients
-        return
+    active, devices = config.federation.num_active, count_devices(config)
     may_fail = failures.can_happen(config.failures)
-    divides = mesh is None or core.padded_size(mesh, active) == active
-    if divides and not may_fail:
+    padded = mesh is not None and core.padded_size(mesh, active) > active
+    if method.separate_clients or not (padded or may_fail):  # the former share no statistics
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return
     if may_fail:
         raise UserError(
             f"config.failures: the server's part of the model (model.split_index={config.model.split_index}) has "
-            'BatchNorm, whose statistics would include the clients that failed; choose a split_index after the last '
-            'BatchNorm'
+            'BatchNorm, which would count failed clients; choose a split_index after the last BatchNorm'
         )
-    assert mesh is not None  # else there is nothing to divide
     processes = jax.process_count()
-    good = [n for n in range(processes, mesh.size, processes) if active % n == 0]
+    good = [n for n in range(processes, devices, processes) if active % n == 0]
     advice = f'{good[-1]} devices or ' if good else ''
     raise UserError(
-        f'config.parallel.devices={mesh.size} does not divide federation.num_active={active}, as it must if the '
-        f"server's part of the model has BatchNorm (model.split_index={config.model.split_index}); "
-        f'use {advice}another num_active'
+        f'config.parallel.devices={devices} does not divide federation.num_active={active}, as BatchNorm at the '
+        f'server needs (model.split_index={config.model.split_index}); use {advice}another num_active'
     )
 
 

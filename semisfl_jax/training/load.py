@@ -16,9 +16,8 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, core, data, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import keys
 from semisfl_jax.core import file_io, hosts, machine
-from semisfl_jax.core.errors import UserError, shorten
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.driver import init_controller
@@ -28,28 +27,19 @@ Records = list[dict[str, Any]]  # the lines of metrics.jsonl
 
 
 def config(folder: Path) -> ConfigDict:
-    """The configuration of the run in `folder`, with the defaults of keys that are younger than the run.
+    """The configuration of the run in `folder`.
 
     Raises:
       UserError: there is none, or it cannot be read.
     """
     try:
-        read = ConfigDict(file_io.read_object(folder / 'config.json'))
+        return ConfigDict(file_io.read_object(folder / 'config.json'))
     except (UserError, ValueError) as error:  # ValueError: an invalid ConfigDict key
         raise UserError(f'{folder} holds no run: {error}') from error
-    for key, value in keys.ADDED.items():
-        group, _, name = key.rpartition('.')
-        part = read.get(group) if group else read
-        if isinstance(part, ConfigDict) and name not in part:
-            part[name] = value
-    return read
 
 
 def experiment(folder: Path) -> Experiment:
-    """The experiment of one trial, for this process and one device, with its client images on the host.
-
-    Args:
-      folder: of a run of one seed.
+    """The experiment of a run of one seed, for this process and one device, with its client images on the host.
 
     Raises:
       UserError: no run, one of several seeds or of another version of this package, its method or model is a user's
@@ -92,15 +82,8 @@ def _checked(folder: Path) -> ConfigDict:
 
 
 def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
-    """The state after a saved round, by default the last one; round 0 is the initial state.
-
-    Args:
-      folder: of a run of one seed.
-      built: its experiment.
-      round_number: 0, one of `checkpoint.rounds_saved`, or None.
-
-    Returns:
-      The round, and the state.
+    """A round and the state after it, of a run of one seed with the experiment `built`: the last round that was saved,
+    or another one; round 0 is the initial state.
 
     Raises:
       UserError: no such checkpoint, or an unreadable one.
@@ -118,12 +101,8 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
 
 
 class Trained:
-    """The models of one trial after a round.
-
-    Attributes:
-      experiment: of the trial: configuration, data, split, model and method.
-      state: of the method, `core.State` in those of the package.
-    """
+    """The models of one trial after a round: its `experiment` (configuration, data, split, model, method) and the
+    `state` of the method, `core.State` in those of the package."""
 
     def __init__(self, experiment: Experiment, state: Any):
         self.experiment, self.state = experiment, state
@@ -152,25 +131,16 @@ class Trained:
         Raises:
           UserError: images of another shape or type.
         """
-        images = self._checked(images)
+        images, shape = np.asarray(images), self.experiment.dataset.test_images.shape[1:]
+        if images.dtype != np.uint8 or images.shape[1:] != shape or not len(images):
+            raise UserError(
+                f'images is an array {list(images.shape)} of {images.dtype}; give [N, {", ".join(map(str, shape))}] of '
+                'uint8, 0 to 255, with N at least 1'
+            )
         size = min(len(images), self.experiment.config.eval_batch_size)
         rows = np.arange(-(-len(images) // size) * size) % len(images)  # the last batch is filled with others
         batches = [jax.device_get(self._predict(self.state, images[of])) for of in rows.reshape(-1, size)]
         return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(images)], *batches)
-
-    def _checked(self, images: Any) -> np.ndarray:
-        shape = self.experiment.dataset.test_images.shape[1:]
-        try:
-            images = np.asarray(images)
-        except ValueError as error:  # lists of different lengths
-            raise UserError(f'images: {shorten(error)}') from error
-        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[1:] != shape or not len(images):
-            numbers = ', '.join(map(str, shape))
-            raise UserError(
-                f'images is an array {list(images.shape)} of {images.dtype}; give [N, {numbers}] of uint8, 0 to 255, '
-                'with N at least 1'
-            )
-        return images
 
     @functools.cached_property
     def _predict(self) -> jax.stages.Wrapped:
@@ -196,11 +166,8 @@ def load_trained(folder: str | os.PathLike[str], round_number: int | None = None
 
 
 class Result:
-    """What a run produced. With several seeds, arrays have a leading axis of trials, and the state is a list.
-
-    Attributes:
-      summary: the content of summary.json.
-    """
+    """What a run produced; `summary` is the content of summary.json. With several seeds, arrays have a leading axis of
+    trials, and the state is a list."""
 
     def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
         self.summary = summary

@@ -257,16 +257,7 @@ def _report(
     clients: Sequence[costs.Clients | None],
     seconds: float,
 ) -> LoopState:
-    """Checks, evaluates and reports a round.
-
-    Args:
-      run, programs: of the run.
-      progress: before the round.
-      state: after it, of all trials.
-      measured: [R], its metrics.
-      clients: [R], participation in it.
-      seconds: its duration.
-    """
+    """Checks, evaluates and reports the round after `progress`; `measured` and `clients` are lists [R]."""
     config, trials, number = run.config, run.trials, progress.round + 1
     k_s = [int(controller.k_s) for controller in progress.controllers]
     for place, values, cohort in zip(run.places, measured, clients, strict=True):

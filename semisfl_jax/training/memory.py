@@ -45,12 +45,7 @@ def of_program(compiled: Any) -> Memory:
 
 
 def check(program: str, compiled: Any, config: ConfigDict) -> None:
-    """Makes sure that a program may fit.
-
-    Args:
-      program: its name.
-      compiled: a `jax.stages.Compiled`.
-      config: resolved.
+    """Makes sure that a `jax.stages.Compiled` of this name may fit; `config` is resolved.
 
     Raises:
       UserError: it certainly does not.

@@ -60,18 +60,8 @@ def make_record(
     seconds: float,
     images: int,
 ) -> dict[str, Any]:
-    """A line of metrics.jsonl.
-
-    Args:
-      experiment: the trial.
-      number: of the round, 1-based.
-      k_s: its supervised steps.
-      measured: its metrics.
-      scores: of its evaluation, {} without one.
-      cost: of all rounds so far.
-      clients: participation in the round, None without clients.
-      seconds, images: of the round, over all trials.
-    """
+    """A line of metrics.jsonl, of round `number` (1-based). `cost` is that of all rounds so far, `scores` are
+    {} without an evaluation, `clients` None in a round without; `seconds` and `images` are of all trials."""
     names = [*FIRST_KEYS, *sorted(measured.keys() - set(FIRST_KEYS))]
     record = {'round': number, 'k_s': k_s} | {name: plain(measured.get(name)) for name in names}
     for name in sorted(scores, reverse=True):
@@ -106,7 +96,7 @@ def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
     for number, text in enumerate(_lines(path)[:rounds], start=1):
         record = file_io.parse_json(text, f'{path}, line {number},')
         if not isinstance(record, dict) or type(record.get('round')) is not int:
-            raise UserError(f'{path}, line {number}, is not a line that a run writes: it has no round')
+            raise UserError(f'{path}, line {number}, has no round; restore the file from a copy')
         records.append(record)
     return records
 
@@ -121,13 +111,11 @@ def check_rounds(path: Path, rounds: int) -> None:
     Raises:
       UserError: it does not, or was not written by a run.
     """
-    advice = 'restore the file, or start again in another --workdir'
-    try:
-        numbers = [record['round'] for record in read(path, rounds)]
-    except UserError as error:
-        raise UserError(f'{path}, rounds 1 to {rounds}: {error}; {advice}') from error
-    if numbers != list(range(1, rounds + 1)):
-        raise UserError(f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; {advice}')
+    if [record['round'] for record in read(path, rounds)] != list(range(1, rounds + 1)):
+        raise UserError(
+            f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; restore the file, or start '
+            'again in another --workdir'
+        )
 
 
 def truncate(path: Path, rounds: int) -> None:
@@ -172,15 +160,8 @@ class RunTotals(NamedTuple):
 def update_totals(
     totals: RunTotals, bill: RoundCost, record: Mapping[str, Any], headline: Headline, tasks: Sequence[str] = ()
 ) -> RunTotals:
-    """The totals after one more round.
-
-    Args:
-      totals: before that round.
-      bill: of all rounds, including this one.
-      record: its line of metrics.jsonl.
-      headline: the number that counts.
-      tasks: the keys of the scores of dense tasks.
-    """
+    """The totals after one more round, from its line of metrics.jsonl and the costs of all rounds. `tasks` are the keys
+    of the scores of dense tasks."""
     scores = [record[headline.key]] if headline.key in record else []
     known = [score for score in (totals.best_score, *scores) if score is not None]
     return RunTotals(
@@ -297,23 +278,16 @@ def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dic
         excluded |= {'partition_seed', 'partition_hash'}
     shared = {key: value for key, value in first.items() if key not in excluded}
 
-    def over_trials(key: str, among: Sequence[dict[str, Any]] = summaries) -> dict[str, Any]:
-        known = [trial_summary[key] for trial_summary in among if trial_summary[key] is not None]
+    def over_trials(*values: Any) -> dict[str, Any]:
+        if isinstance(values[0], dict):  # of several scores
+            return {key: over_trials(*(of_trial[key] for of_trial in values)) for key in values[0]}
+        known = [value for value in values if value is not None]
         mean, error = mean_and_error(known) if known else (math.nan, math.nan)
         return {'mean': plain(mean), 'standard_error': plain(error)}
 
-    def of_each_task(among: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        return {key: over_trials(key, among) for key in among[0]}
-
-    trivially = {
-        name: of_each_task([trial['trivial_scores'][name] for trial in summaries])
-        for name in first.get('trivial_scores', {})
-    }
     return {
         **shared,
-        **{key: over_trials(key) for key in means},
-        **({'scores': of_each_task([trial['scores'] for trial in summaries])} if 'scores' in first else {}),
-        **({'trivial_scores': trivially} if trivially else {}),
+        **{key: over_trials(*(trial_summary[key] for trial_summary in summaries)) for key in (*means, *of_tasks)},
         'trials': [{key: trial[key] for key in ('seed', *means, 'k_s', *of_tasks)} for trial in summaries],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
@@ -330,8 +304,8 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     keys = final, last, best = score_keys(score)
     of_tasks = {'all tasks': summary['scores']} if 'scores' in summary else {}
     of_tasks |= {evaluation.TRIVIAL_NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
-    others = [f'{name}: {_scores_text(scores, "trials" in summary)}' for name, scores in of_tasks.items()]
-    where = [*others, *([f'outputs in {folder}'] if folder else [])]
+    where = [f'{name}: {_scores_text(scores)}' for name, scores in of_tasks.items()]
+    where += [f'outputs in {folder}'] if folder else []
     if 'trials' not in summary:
         line = (
             f'{head} {score.text(summary[final])} after {summary["rounds"]} rounds '
@@ -342,21 +316,19 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     for trial in summary['trials']:
         table.append((trial['seed'], *(score.text(trial[key]) for key in keys), trial['k_s']))
     if len(summary['trials']) > 1:
-        table.append(('mean', *(_mean_text(score, summary[key]) for key in keys), ''))
+        table.append(('mean', *(_value_text(score, summary[key]) for key in keys), ''))
     rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
     return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, *where])
 
 
-def _mean_text(score: Score, value: dict[str, Any]) -> str:
-    """Mean and standard error, of trials."""
+def _value_text(score: Score, value: Any) -> str:
+    """A score; of trials, which have a dict, mean and standard error."""
+    if not isinstance(value, dict):
+        return score.text(value)
     error = value['standard_error']
     return score.text(value['mean']) + ('' if error is None else f' ± {score.text(error)}')
 
 
-def _scores_text(scores: dict[str, Any], of_trials: bool) -> str:
-    texts = []
-    for key, value in scores.items():
-        task = split_key(key)
-        assert task is not None  # of a run
-        texts.append(f'{task.text} {_mean_text(task.score, value) if of_trials else task.score.text(value)}')
-    return ', '.join(texts)
+def _scores_text(scores: dict[str, Any]) -> str:
+    tasks = {task: value for key, value in scores.items() if (task := split_key(key))}
+    return ', '.join(f'{task.text} {_value_text(task.score, value)}' for task, value in tasks.items())

@@ -146,8 +146,7 @@ def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
         if every and (missing := diagnostics.missing(home, config.rounds, every)):
             warn(
                 f'{home} is finished without diagnostics of round {", ".join(map(str, missing))}, for which '
-                f'config.diagnostics_every={every} asks; they are made while a run trains, so train it anew in another '
-                '--workdir'
+                f'config.diagnostics_every={every} asks; train it anew in another --workdir'
             )
     return summary
 
@@ -166,12 +165,7 @@ def _check_not_beyond(folder: Path, completed: int, rounds: int) -> None:
 
 
 class RunFolder:
-    """The folder of a run of R trials that is about to train.
-
-    Attributes:
-      path: of it.
-      homes: [R], the folder of each trial.
-    """
+    """The folder `path` of a run of R trials that is about to train, and the folder of each trial, `homes` [R]."""
 
     def __init__(self, path: Path, config: ConfigDict, trials: Sequence[Experiment]):
         self.path, self.homes = path, trial_folders(path, config)
@@ -180,10 +174,7 @@ class RunFolder:
         self._found: Any = None  # what was there when the run was restored
 
     def restore(self, template: Any) -> checkpoint.Restored | None:
-        """The last checkpoints of the trials; None if there are none.
-
-        Args:
-          template: the state of one trial, see `checkpoint.restore`.
+        """The last checkpoints of the trials; None if there are none. `template` as in `checkpoint.restore`.
 
         Raises:
           UserError: the checkpoints, of any trial, are beyond `config.rounds` or unusable, or metrics.jsonl or
@@ -212,10 +203,8 @@ class RunFolder:
 
     @contextmanager
     def writer(self, completed: int) -> Iterator[Listener]:
-        """Opens all outputs, and removes what an interrupted run wrote after round `completed`.
-
-        Returns:
-          A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported.
+        """A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported. What an
+        interrupted run wrote after round `completed` is removed first.
 
         Raises:
           UserError: the folder is not writable, or another process is running in it, or has been since it was restored;
