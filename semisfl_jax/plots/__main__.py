@@ -56,12 +56,10 @@ def main(argv: list[str]) -> int:
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
-    """Draws figures of runs into files of the folder `out`, and prints the name of each file.
+    """Draws the figures `only`, or all that can be, of runs into files of the folder `out`, and prints their names.
 
-    Figures named by `only` are required, which ends in an error after the others are drawn; empty: all that can be.
-
-    Raises:
-      UserError: a folder without a finished run, an unknown name or format, or a named figure that cannot be drawn.
+    UserError: a folder without a finished run, an unknown name or format, or a figure in `only` that cannot be drawn,
+    after the others.
     """
     if not folders:
         raise UserError('no run to draw; give the folders of runs')

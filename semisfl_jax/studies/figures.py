@@ -114,14 +114,8 @@ def _curves(name: str, table: Table, results: Mapping[CellKey, CellResult]) -> D
 def _of_column(
     name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str
 ) -> tuple[Any, bool]:
-    """The drawing of a column, and whether its points are means of several evaluations.
-
-    Args:
-      name: of FIGURES.
-      groups: runs of each row.
-      row_looks: of each row of the table.
-      of_task: key of a task's score, '' for that of the headline.
-    """
+    """The drawing `name`, of FIGURES, of a column, and whether its points are means of several evaluations; `of_task`:
+    key of a task's score, '' for that of the headline."""
     if name == 'accuracy_prices':
         return _prices(groups, row_looks)
     drawing, ax = style.figure()
@@ -151,7 +145,7 @@ def _with_looks(found: Sequence[Curve], row_looks: Mapping[str, Look]) -> list[C
 
 
 def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> tuple[Any, bool]:
-    """A panel for each of rounds, traffic and time, on one axis of accuracies; returns what `_of_column` does."""
+    """A panel for each of rounds, traffic and time, on one axis of accuracies; returns as `_of_column`."""
     drawing, axes = style.figure(1, 3, width='page', height=2.5)
     score = plots_collect.score(groups)
     shown = []
