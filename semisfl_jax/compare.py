@@ -79,11 +79,11 @@ def trivial_scores(groups: Groups) -> list[Mean]:
             rows += means({evaluation.TRIVIAL_NAMES[name]: members}, scored)
         same = tuple((row.group, row.key, row.split, row.mean) for row in rows)
         sharing.setdefault(same, (rows, []))[1].append(f'[{label}]')
-    if len(sharing) < 2:
-        return [row for rows, _ in sharing.values() for row in rows]
-    return [
-        row._replace(group=f'{row.group} of {", ".join(named)}') for rows, named in sharing.values() for row in rows
-    ]
+    found = []
+    for rows, labels in sharing.values():
+        of = f' of {", ".join(labels)}' if len(sharing) > 1 else ''
+        found += [row._replace(group=row.group + of) for row in rows]
+    return found
 
 
 def differences(groups: Groups, scored: Scored) -> list[Mean | str]:

@@ -119,7 +119,6 @@ def without(folder, target, *names):
 
 
 MISTAKES = {
-    '--out=OUT --only=': '--only is empty',
     '--out=OUT --only=acuracy': "--only='acuracy'",
     '': '--out is missing',
     '--out=OUT --only=queue': '--config.diagnostics_every=ROUNDS',

@@ -42,12 +42,9 @@ def main(argv: list[str]) -> int:
 
     def draw_all() -> None:
         folders = runs.folders(values, argv)
-        if values.only == []:
-            raise UserError(f'--only is empty; give one or more of {", ".join(FIGURES)}, or leave it out')
         if own := values['import'].value:
-            load.run_file(
-                file_io.check_file(own, '--import', LONGEST), 'give a Python file that registers what is yours'
-            )
+            file = file_io.check_file(own, '--import', LONGEST)
+            load.run_file(file, 'give a Python file that registers what is yours')
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     names = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()], '<<')

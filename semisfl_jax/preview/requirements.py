@@ -46,7 +46,7 @@ class MemoryNeed(NamedTuple):
 
 
 def memory(experiment: Experiment, round_: Program, evaluation: Program) -> MemoryNeed:
-    """What a run needs: data, state and both programs, and the larger of their intermediate results."""
+    """Data, state and both programs, and the larger of their intermediate results."""
     state = trees.nbytes(jax.eval_shape(experiment.algorithm.init, experiment.key))
     # TPUs pad arrays; of the state, the evaluation takes only what it reads
     test_set = max(trees.nbytes(program.test_set_shapes(experiment)), evaluation.memory.arguments - state)

@@ -104,7 +104,7 @@ def values(result: CellResult, measure: Measure) -> dict[int, float]:
 
 
 def read_provenance(folder: Path) -> list[dict[str, str]]:
-    """Commits and machines that contributed to a run, as dicts of 'commit' and 'machine'; empty if not recorded."""
+    """Commits and machines that contributed to a run: dicts of 'commit' and 'machine'; [] if not recorded."""
     file = folder / PROVENANCE
     return file_io.parse_json(file_io.read(file), str(file)) if file.exists() else []
 
@@ -119,8 +119,7 @@ def record_provenance(folder: Path, entry: dict[str, str]) -> None:
 
 
 def this_machine() -> dict[str, str]:
-    """This machine, and the commit of the checkout that contains this package; '+' marks uncommitted changes. For a
-    package installed without its repository, its version."""
+    """This machine, and the commit of the checkout, with '+' for uncommitted changes, or the installed version."""
     checkout = Path(semisfl_jax.__file__).parents[1]
     version = f'version {semisfl_jax.__version__}'
     if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):

@@ -36,7 +36,7 @@ from semisfl_jax.training import interrupt, outputs
 LOGS = 'logs'
 NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2', 'filelock')
 _POLL_SECONDS = 0.5
-_SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_LOOKS = 60.0, 2.0
+_SECONDS_BETWEEN_LINES = 60.0
 _STOPPED = 'stopped; the same command resumes from there'
 
 
@@ -270,7 +270,7 @@ class Board:
         self._count, self._total, self._print = count, rounds, say
         self._ended = self._done = self._made = 0  # runs; their rounds, and how many of these were made since the start
         self._folder, self._rounds, self._before = Path(), 0, 0  # of the current run, with its rounds before its start
-        self._start = self._last_line = self._last_look = time.monotonic()
+        self._start = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty() and count:
             self._bar = tqdm(total=rounds, unit='round', dynamic_ncols=True, leave=False)
@@ -295,15 +295,11 @@ class Board:
         self._say(f'    {text}  {self._left()}')
 
     def look(self) -> None:
-        """Shows the progress of the current run periodically."""
-        now = time.monotonic()
-        if now - self._last_look < _SECONDS_BETWEEN_LOOKS:
-            return
-        self._last_look = now
+        """Shows the progress of the current run; a line of it once a minute."""
         if self._bar is not None:
             self._bar.n = self._done + self._current()
             self._bar.refresh()
-        elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._say(f'    round {self._current()} of {self._rounds}  {self._left()}')
 
     def _current(self) -> int:
