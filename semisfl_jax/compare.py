@@ -71,21 +71,19 @@ def means(groups: Groups, scored: Scored) -> list[Mean]:
 
 def trivial_scores(groups: Groups) -> list[Mean]:
     """The scores of the trivial predictions of dense tasks, once for all groups that share them."""
-    sharing: dict[tuple[Mean, ...], list[str]] = {}
+    sharing: dict[tuple, tuple[list[Mean], list[str]]] = {}  # by what groups may share: all but the number of seeds
     for label, members in groups.items():
         rows: list[Mean] = []
         for name in next(iter(members.values())).trivial_scores:
             scored = {run.folder: scores(run.trivial(name), 1) for run in members.values()}
             rows += means({evaluation.TRIVIAL_NAMES[name]: members}, scored)
-        same = next((known for known in sharing if _alike(known) == _alike(rows)), tuple(rows))
-        sharing.setdefault(same, []).append(f'[{label}]')
-    of = {rows: f' of {", ".join(labels)}' if len(sharing) > 1 else '' for rows, labels in sharing.items()}
-    return [row._replace(group=row.group + of[rows]) for rows in sharing for row in rows]
-
-
-def _alike(rows: Sequence[Mean]) -> list[tuple[str, str, str, float]]:
-    """What groups that share trivial predictions have in common; they may have other numbers of seeds."""
-    return [(row.group, row.key, row.split, row.mean) for row in rows]
+        same = tuple((row.group, row.key, row.split, row.mean) for row in rows)
+        sharing.setdefault(same, (rows, []))[1].append(f'[{label}]')
+    found = []
+    for rows, labels in sharing.values():
+        of = f' of {", ".join(labels)}' if len(sharing) > 1 else ''
+        found += [row._replace(group=row.group + of) for row in rows]
+    return found
 
 
 def differences(groups: Groups, scored: Scored) -> list[Mean | str]:
@@ -141,7 +139,6 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
 
 
 def _csv(rows: Sequence[Mean]) -> bytes:
-    """A line for each row: the fields of `Mean`."""
     written = io.StringIO()
     table = csv.writer(written, lineterminator='\n')
     table.writerow(Mean._fields)

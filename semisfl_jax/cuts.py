@@ -68,11 +68,7 @@ def check(config: ConfigDict) -> None:
 
 
 def pricing(config: ConfigDict, progress: Callable[[str], None] = lambda line: None) -> Pricing:
-    """The prices of all cuts under a configuration; `progress` gets a line before each.
-
-    Raises:
-      UserError: as `check`.
-    """
+    """The prices of all cuts under a configuration; `progress` gets a line before each. UserError: as `check`."""
     check(config)
     config, method = config_lib.resolve(config), algorithms.get(config.algorithm)
     image_shape, num_classes = data.shape(config.data)

@@ -60,12 +60,6 @@ def test_operations_and_memory_of_alexnet(alexnet):
     assert np.all(column(alexnet, 'memory') >= weights + images)
 
 
-def test_a_round_takes_longer_the_more_travels(alexnet):
-    """With one network and hardly any computation, seconds follow the bytes up."""
-    up, seconds = column(alexnet, 'up'), column(alexnet, 'seconds')
-    assert list(np.argsort(up)) == list(np.argsort(seconds))
-
-
 def test_text_and_csv_hold_the_same_cuts(alexnet):
     title, head, *lines = cuts.as_text(alexnet).splitlines()
     assert title == 'alexnet on cifar10, semisfl: 10 active clients, K_u 50, B 64'

@@ -88,13 +88,6 @@ def test_labeled_images_have_a_panel(drawn, monkeypatch, clients, shape):
     assert len(draw.FIGURES['partition'].draw(SimpleNamespace(folder=None)).axes) == 1
 
 
-def test_a_large_partition_is_a_map(drawn):
-    counts = np.arange(60 * 3).reshape(60, 3)
-    _, ax = drawn()
-    inside.partition(ax, counts)
-    np.testing.assert_array_equal(ax.images[0].get_array(), counts.T)
-
-
 def test_confusion_is_a_share_of_the_true_class(drawn):
     _, ax = drawn()
     # class 0: 3 of 4 right; class 1 has no confident label; class 2: 1 of 2; the last row is of unknown classes

@@ -4,7 +4,6 @@ import itertools
 from functools import partial
 from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -13,13 +12,13 @@ from matplotlib.colors import to_rgb
 import launch
 from configs import default
 from semisfl_jax import config as config_lib
-from semisfl_jax import core, tasks
 from semisfl_jax import runs as runs_lib
+from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import dense_zoo
 from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import collect, draw, inside, style
-from semisfl_jax.training import experiment, load
+from semisfl_jax.training import load
 from tests import narrow, needs, runs, toy_scenes
 from tests.plots_toy import GIB, made_up
 
@@ -163,14 +162,6 @@ def test_a_figure_has_images_maps_and_a_key(name, outputs, numbers):
     assert key.get_ylabel() == tasks.make(name, outputs).title
 
 
-def test_the_figure_is_a_page_wide_and_at_most_as_tall():
-    for count, most in ((1, 6), (7, 11)):
-        made = [collect.Row(tasks.smallest(name), *np.zeros((2, most, 8, 8))) for name in list(tasks.DENSE)[:count]]
-        figure = inside.predictions(np.zeros((most, 8, 8, 1), np.uint8), made, 'A title')
-        assert figure.get_figwidth() == 7.16
-        assert figure.get_figheight() <= 9.4
-
-
 @pytest.mark.parametrize(('most', 'rows'), [(2, [0, 2]), (4, [0, 1, 2, 5]), (9, range(6))])
 def test_images_are_the_first_of_each_label(most, rows):
     assert collect.various(np.array([3, 3, 1, 3, 1, 2]), most).tolist() == list(rows)
@@ -239,21 +230,3 @@ def test_the_command_draws_a_dense_run(folder, tmp_path, capsys):
     files = {'miou_rounds', 'miou_minutes', 'scores', 'losses', 'partition', 'predictions'}
     assert {path.stem for path in tmp_path.iterdir()} == files
     assert f'not drawn  miou_gigabytes: {folder} sends nothing\n' in printed
-
-
-@pytest.mark.slow
-def test_predictions_are_those_of_the_first_model(folder):
-    """Of the two clients of a task; what a map shows of outputs is computed here."""
-    drawn = collect.predictions(folder)
-    truths = toy_scenes.load().targets
-    trial = load.experiment(folder)
-    _, state = load.state(folder, trial)
-    images, views = trial.dataset.test_images[:6], experiment.views(trial.config.augment, trial.dataset)
-    assert (drawn.round, drawn.models) == (1, 2)
-    np.testing.assert_array_equal(drawn.images, images)
-    for row, (name, model) in zip(drawn.rows, zip(('semseg', 'depth'), trial.model, strict=True), strict=True):
-        np.testing.assert_array_equal(row.truth, truths[name].test[:6])
-        first = jax.tree.map(lambda leaf: leaf[0], state.clients[name].model)
-        outputs = np.asarray(core.predict(model.model, views, first, images))
-        expected = outputs.argmax(-1) if name == 'semseg' else 254 * outputs[..., 0].clip(0, 1)
-        np.testing.assert_allclose(row.predicted, expected, atol=1e-3)

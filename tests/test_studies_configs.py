@@ -155,14 +155,6 @@ def test_numbers_of_the_others_stand_beside_their_data_alone():
         assert not beside(study(name, 'smoke'))
 
 
-def test_deviations_are_written_as_such():
-    assert report._paper(spec.Paper(57.73, None, 'cifar10', 5000, 0.31), '%') == '57.73 (0.31)'
-    table = study('feddure_table2', 'full').tables[0]
-    assert 'paper: its mean (standard deviation)' in report._caption(table)
-    keys = {key for key, has in report.PAPER_KEYS.items() if has(table.cells[0].paper)}
-    assert keys == {'paper_mean', 'paper_standard_deviation'}
-
-
 def test_studies_share_runs():
     table2, table3, table4, cost = (
         {job.name for job in plan.jobs(study(name, 'full'))} for name in ('table2', 'table3', 'table4', 'fig5_6_cost')
@@ -170,13 +162,6 @@ def test_studies_share_runs():
     assert cost < table2
     assert len(table3 & table4) == (5 + 3) * 10  # CIFAR-10 at Dir(0.1), each seed apart
     assert not table2 & table3
-
-
-@pytest.mark.parametrize('scale', scales.COSTS)
-def test_costs_to_an_accuracy_are_seen_after_every_round_or_every_fifth(scale):
-    costs = study('fig5_6_cost', scale)
-    assert {cell.config.eval_every for cell in costs.cells()} == {5 if scale == 'mnist' else 1}
-    assert {job.name for job in plan.jobs(costs)} <= {job.name for job in plan.jobs(study('table2', scale))}
 
 
 @pytest.mark.parametrize('scale', scales.COSTS)
@@ -234,13 +219,6 @@ def test_seeds_share_a_program_where_models_are_small():
     assert command.startswith('for seed in 0 1 2; do python launch.py --config=configs/cifar10.py ')
     assert command.endswith(' --config.seed=$seed; done')
     assert command.count('config.seed=') == 1
-
-
-@pytest.mark.parametrize('scale', ['smoke', 'cpu'])
-def test_studies_of_k_s_run_longer(scale):
-    lengths = {name: {job.rounds for job in plan.jobs(study(name, scale))} for name in CELLS}
-    assert [lengths.pop(name) for name in ('table6', 'fig11_frequency', 'fixed_k_s')] == [{100}] * 3
-    assert set().union(*lengths.values()) == {40}
 
 
 def test_part_of_a_study():

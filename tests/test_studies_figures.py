@@ -37,12 +37,7 @@ def test_points_draw_means_errors_and_the_paper():
     hollow = [line for line in ax.lines if line.get_markerfacecolor() == 'none' and len(line.get_ydata())]
     np.testing.assert_allclose(hollow[0].get_ydata(), [4.0, np.nan])
     assert hollow[0].get_color() == first.get_color() != second.get_color()
-    # the rows of a column stand side by side, within its half of the way to the next
-    assert 0 < second.get_xdata()[0] - first.get_xdata()[0] < 0.5
-    assert first.get_xdata()[1] - first.get_xdata()[0] == 1.0
-    assert 0 < hollow[0].get_xdata()[0] - first.get_xdata()[0] < second.get_xdata()[0] - first.get_xdata()[0]
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ['a', 'b']
-    assert [text.get_text() for text in ax.figure.legends[0].get_texts()] == ['x', 'y', 'paper (hollow)']
+    assert first.get_xdata()[0] < hollow[0].get_xdata()[0] < second.get_xdata()[0] < first.get_xdata()[1]
 
 
 def test_figures_of_a_study(root):
@@ -51,14 +46,9 @@ def test_figures_of_a_study(root):
         *('1-values', '1-accuracy_rounds-Dir-1', '1-accuracy_rounds-Dir-0.5'),
         *('2-values', '3-values'),
     ]
-    for figure in drawn:
-        assert figure.png.startswith(b'\x89PNG')
-        assert b'<svg' in figure.svg
-        assert figure.caption.endswith('Made up.')
-    assert [figure.caption for figure in drawn if 'values' in figure.name] == [
-        'All values with standard errors, hollow: the paper. Made up.',  # of the same data; its minutes are not
-        *['All values with standard errors. Made up.'] * 2,
-    ]
+    assert all(figure.caption.endswith('Made up.') for figure in drawn)
+    # Accuracies are of the same data as the paper's, its minutes are not
+    assert ['the paper' in figure.caption for figure in drawn if 'values' in figure.name] == [True, False, False]
 
 
 def test_values_are_those_of_the_runs_beside_the_paper(root, monkeypatch):
@@ -125,18 +115,6 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(root):
         assert len(moving.get_xdata()) == 4
         np.testing.assert_allclose(level.get_ydata(), (88 + 91 + 90) / 3)
     np.testing.assert_allclose(axes[1].lines[0].get_xdata(), [2, 4, 6, 8])  # GiB: one up and one down in a round
-
-
-@pytest.mark.parametrize(('evaluations', 'ending'), [(150, ''), (151, ' (each point the mean of several evaluations)')])
-def test_a_caption_says_whether_its_points_are_means(root, evaluations, ending):
-    found = collect.find(STUDY, root, {})
-    for run in (run for result in found.values() for run in result.runs.values()):
-        last = run.records[-1]
-        run.records[:] = [last | {'round': number} for number in range(1, evaluations + 1)]
-    captions = [figure.caption for figure in figures.draw(STUDY, found) if 'accuracy_rounds' in figure.name]
-    assert captions
-    of_title = [caption.partition('Test accuracy against rounds, ')[2].partition('. ')[0] for caption in captions]
-    assert {text.partition(' (')[2] for text in of_title} == {ending.strip(' (')}
 
 
 @pytest.mark.parametrize(

@@ -36,14 +36,6 @@ def test_measures_of_rounds():
     assert Measure('rounds', 0.5).kind in KINDS
 
 
-def test_the_spread_over_seeds_divides_by_their_number():
-    """Of .2, .4 and .9 with the mean .5: sqrt((.09 + .01 + .16) / 3)."""
-    seeds = {n: made([{'round': 1, 'student_accuracy': value}]) for n, value in enumerate((0.2, 0.4, 0.9))}
-    curve = plots_collect.spread('fed_sh', seeds)
-    np.testing.assert_allclose(curve.mean, [(0.26 / 3) ** 0.5])
-    assert curve.label == 'Fed-SH'
-
-
 def test_the_deviation_of_a_seed_is_a_root_mean_square_over_rounds():
     """Round 1: .2, .4, .9 with the mean .5; round 3: .5, .5, .8 with the mean .6; round 2 was not evaluated."""
     seeds = {

@@ -2,7 +2,6 @@
 
 import csv
 import json
-import os
 import sys
 
 import numpy as np
@@ -10,7 +9,7 @@ import pytest
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, sweeps, tuned
-from semisfl_jax.studies.sweeps import report, search
+from semisfl_jax.studies.sweeps import search
 from tests import studies_toy, sweeps_toy
 from tests.studies_toy import started
 
@@ -172,40 +171,3 @@ def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"sweeps need optuna: pip install -e '.\[sweeps\]'"):
         make(tmp_path / 'root', None)
     assert not (tmp_path / 'root').exists()
-
-
-REAL = """
-import sys
-from semisfl_jax.studies import engine, sweeps
-changes = {'rounds': 3, 'eval_every': 1, 'checkpoint_every': 1, 'lr_rounds': 0, 'k_s': 4, 'k_u': 1}
-changes |= {'augment.operations': 0, 'data.eval_split': 'validation', 'data.num_validation': 200}
-entries = [sweeps.entry('supervised_only'), sweeps.entry('fedavg')]
-engine.run(sweeps.sweep('real', 'digits', entries, changes, 3, seeds=(100,)), {}, sys.argv[1])
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
-def test_trials_that_train_end_the_same_after_kills(tmp_path):
-    """Sweep and run are killed twice: in the first trial of the second method, and in the last but one of all."""
-    studies_toy.end(studies_toy.start(tmp_path / 'whole', '-c', REAL))
-    root = tmp_path / 'root'
-
-    def begun(count, rounds):
-        lines = [path.read_bytes().count(b'\n') for path in root.glob('cells/*/metrics.jsonl')]
-        return len(lines) >= count and min(lines) >= rounds
-
-    for count, rounds in ((2, 1), (5, 2)):
-        process = studies_toy.start(root, '-c', REAL)
-        studies_toy.wait_until(process, lambda count=count, rounds=rounds: begun(count, rounds))
-        studies_toy.kill(process, with_run=True)
-    studies_toy.end(studies_toy.start(root, '-c', REAL))
-    for name in ('trials.csv', 'tuned.json', 'report.md'):
-        assert (root / 'real' / name).read_bytes() == (tmp_path / 'whole' / 'real' / name).read_bytes(), name
-    assert [row['state'] for row in table(root / 'real')] == ['complete'] * 6
-
-
-def test_scores_that_would_flatten_the_others_stand_at_the_edge():
-    """The median is 2 from the best, so 8 are shown; the same from above where lower is better."""
-    assert report.farthest([90.0, 88.0, 70.0], higher=True) == 82.0
-    assert report.farthest([0.5, 0.7, 3.0], higher=False) == pytest.approx(1.3)

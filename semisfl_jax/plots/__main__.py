@@ -42,12 +42,9 @@ def main(argv: list[str]) -> int:
 
     def draw_all() -> None:
         folders = runs.folders(values, argv)
-        if values.only == []:
-            raise UserError(f'--only is empty; give one or more of {", ".join(FIGURES)}, or leave it out')
         if own := values['import'].value:
-            load.run_file(
-                file_io.check_file(own, '--import', LONGEST), 'give a Python file that registers what is yours'
-            )
+            file = file_io.check_file(own, '--import', LONGEST)
+            load.run_file(file, 'give a Python file that registers what is yours')
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     names = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()], '<<')
@@ -56,12 +53,10 @@ def main(argv: list[str]) -> int:
 
 
 def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
-    """Draws figures of runs into files of the folder `out`, and prints the name of each file.
+    """Draws the figures `only`, or all that can be, of runs into files of the folder `out`, and prints their names.
 
-    Figures named by `only` are required, which ends in an error after the others are drawn; empty: all that can be.
-
-    Raises:
-      UserError: a folder without a finished run, an unknown name or format, or a named figure that cannot be drawn.
+    UserError: a folder without a finished run, an unknown name or format, or a figure in `only` that cannot be drawn,
+    after the others.
     """
     if not folders:
         raise UserError('no run to draw; give the folders of runs')

@@ -71,29 +71,17 @@ class Predictions(NamedTuple):
 
 
 def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
-    """Mean and standard error over the seeds of a group, at the rounds at which all of them have a value; where seeds
-    differ in bytes or time, at the mean of these.
-
-    Args:
-      name: of the group.
-      runs: its runs by seed.
-      key: of the lines of metrics.jsonl, 'score' for the headline's score.
-      x: 'round', 'gigabytes' or 'minutes'.
-
-    Raises:
-      UserError: a run has no such values.
-    """
+    """Mean and standard error over the seeds of the group `name`, at the rounds at which all have a value; where they
+    differ in bytes or time, at the mean of these. `key`: of metrics.jsonl, or SCORE; `x`: of AXES. UserError: a run has
+    no such values."""
     places, values = _values(name, runs, key, x)
     mean, error = np.array([mean_and_error(of_round) for of_round in values.T]).T
     return Curve(style.group_title(name), places.mean(axis=0), mean, error)
 
 
 def spread(name: str, runs: dict[int, Run]) -> Curve:
-    """The standard deviation of the headline's score over seeds, divided by their number, at their common rounds.
-
-    Raises:
-      UserError: there is only one seed, or no such round.
-    """
+    """The standard deviation of the headline's score over seeds, divided by their number, at their common rounds;
+    UserError: there is only one seed, or no such round."""
     if len(runs) < 2:
         raise UserError(f'{name} has one seed; a spread needs at least two')
     rounds, values = _values(name, runs, SCORE, 'round')
@@ -121,11 +109,7 @@ def _values(name: str, runs: dict[int, Run], key: str, x: str) -> tuple[np.ndarr
 
 
 def curves(groups: Groups, key: str, x: str = 'round') -> list[Curve]:
-    """The curve of every group that has one, with its look among all groups, the same in all their figures.
-
-    Raises:
-      UserError: no group has one.
-    """
+    """The curve of every group that has one, with its look among all groups; UserError: no group has one."""
     group_curves, faults = [], []
     looks = style.looks([style.group_title(name) for name in groups])
     for name, runs in groups.items():
@@ -170,11 +154,7 @@ def eval_split(groups: Groups) -> str:
 
 def holdings(folder: Path) -> np.ndarray:
     """[2, N, K] images of each client by true class, unlabeled and labeled ones, from partition.npz and the labels of
-    the data set.
-
-    Raises:
-      UserError: the folder holds no split, its data are missing, or their labels are unknown.
-    """
+    the data set; UserError: either is missing, or labels are unknown."""
     advice = 'restore it from a copy, or train again in another folder'
     split, dataset = data.load_partition(folder / 'partition.npz', advice=advice), load.dataset(folder)
     if split.checksum != dataset.checksum:
@@ -186,11 +166,7 @@ def holdings(folder: Path) -> np.ndarray:
 
 
 def history(folder: Path, last: int = 0) -> list[dict[str, np.ndarray]]:
-    """The diagnostics of a run by round, of the `last` rounds that have any; 0: of all.
-
-    Raises:
-      UserError: there are none.
-    """
+    """The diagnostics of the `last` rounds that have any, 0: of all; UserError: there are none."""
     rounds = diagnostics.rounds_written(folder)
     if not rounds:
         raise UserError(f'{folder} has no diagnostics; run with --config.diagnostics_every=ROUNDS')
@@ -198,13 +174,9 @@ def history(folder: Path, last: int = 0) -> list[dict[str, np.ndarray]]:
 
 
 def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
-    """Features of the first `most` test images from the bottoms of student and teacher, before training and at the last
-    checkpoint. Before training the teacher is a copy of the student, so one embedding represents both.
-
-    Raises:
-      UserError: the run of one seed, its data or a checkpoint is missing, or the method's model is not the `student` of
-        its state (FedMatch: sigma + psi).
-    """
+    """Features of the first `most` test images from the bottoms of student and teacher, before training, when they are
+    equal, and at the last checkpoint. UserError: the run of one seed, its data or a checkpoint is missing, or the
+    method's model is not the `student` of its state (FedMatch: sigma + psi)."""
     trial = load.experiment(folder)
     if trial.method.in_parts:
         raise UserError(f'{folder}: the model of {trial.config.algorithm} has several parts; features cannot be drawn')
@@ -224,10 +196,8 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
 
 
 def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """[n, D] -> [n, 2] by scikit-learn's t-SNE, initialized with the first two principal components; deterministic.
-
-    The perplexity is 30, or a third of the number of points if there are few.
-    """
+    """[n, D] -> [n, 2] by scikit-learn's t-SNE, initialized with the first two principal components; deterministic. The
+    perplexity is 30, or a third of the number of points if there are few."""
     from sklearn.manifold import TSNE
     from threadpoolctl import threadpool_limits
 
@@ -239,11 +209,8 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
 
 def predictions(folder: Path) -> Predictions:
     """Predictions of a run with dense tasks at its last checkpoint, on the first test images that differ in their
-    largest object's class, so many that a figure with a column of each is at most as tall as a page.
-
-    Raises:
-      UserError: the run of one seed, its data or a checkpoint is missing.
-    """
+    largest object's class, so many that a figure with a column of each is at most as tall as a page. UserError: the run
+    of one seed, its data or a checkpoint is missing."""
     trial = load.experiment(folder)
     number, state = load.state(folder, trial)
     dataset, of_tasks = trial.dataset, trial.algorithm.tasks

@@ -107,14 +107,10 @@ def table(
     paper: Mapping[str, np.ndarray],
     unit: str,
 ) -> Axes:
-    """Means with bars of one standard error, grouped by column; the paper's values are hollow markers next to them.
+    """Means with bars of one standard error, grouped by the C columns; the paper's are hollow markers next to them.
 
-    Args:
-      ax: Axes.
-      columns: C names.
-      ours: row -> means [C] and standard errors [C], NaN where missing.
-      paper: row -> values [C], NaN where missing.
-      unit: label of the y axis.
+    `ours`: row -> means [C] and standard errors [C]; `paper`: row -> values [C]; both NaN where missing. `unit`: label
+    of the y axis.
     """
     rows = list(dict.fromkeys([*ours, *paper]))
     place, missing = np.arange(len(columns)), np.full(len(columns), np.nan)

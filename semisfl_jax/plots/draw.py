@@ -47,16 +47,11 @@ def of_run(name: str, text: str, slow: bool = False) -> Callable[[Callable], Cal
 
 
 def figures(groups: Groups, names: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
-    """Draws figures; call inside `style.context`.
+    """Draws the figures `names`, of FIGURES, or all, of the groups of `runs.group`; call inside `style.context`.
 
-    Args:
-      groups: of runs, as returned by `runs.group`.
-      names: of the figures wanted, from FIGURES; empty: all.
-
-    Returns:
-      Pairs of a file name without extension and a matplotlib Figure, or the UserError explaining why there is none.
-      The file name is that of the figure, with the score for 'accuracy' where all runs are judged by another one, and
-      with the group where there are several.
+    Gives pairs of a file name without extension and a matplotlib Figure, or the UserError explaining why there is none.
+    The file name is that of the figure, with the score for 'accuracy' where all runs are judged by another one, and
+    with the group where there are several.
     """
     scores = {run.score.name for runs in groups.values() for run in runs.values()}
     for name in names or FIGURES:

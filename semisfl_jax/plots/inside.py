@@ -82,10 +82,8 @@ def _partition(run: Run) -> Any:
 
 
 def confusion(ax: Axes, counts: np.ndarray) -> Axes:
-    """Share of each label among the labels of a true class, in percent; a class without labels stays gray.
-
-    `counts` [K, K] of true class and label, or [K + 1, K] with images of unknown class, which are left out.
-    """
+    """Share of each label among the labels of a true class, in percent; a class without labels stays gray. `counts`:
+    [K, K] of true class and label, or [K + 1, K] with images of unknown class, which are left out."""
     counts = counts[: counts.shape[1]]
     total = counts.sum(axis=1, keepdims=True)
     share = np.divide(100.0 * counts, total, out=np.full(counts.shape, np.nan), where=total > 0)
@@ -140,10 +138,8 @@ def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
 
 
 def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
-    """Slots of one level of the queue by label, stacked: correct, wrong, of unknown class, not confident.
-
-    `counts` [2, K + 1, K] as in `semisfl_jax.training.diagnostics`; `empty` slots have no key.
-    """
+    """Slots of one level of the queue by label, stacked: correct, wrong, of unknown class, not confident. `counts`:
+    [2, K + 1, K] as in `semisfl_jax.training.diagnostics`; `empty` slots have no key."""
     unsure, sure = counts
     place, correct = np.arange(counts.shape[2]), np.diagonal(sure)
     parts = {
@@ -275,11 +271,8 @@ def _features(run: Run) -> Any:
 
 def dense_map(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Any:
     """One map [H, W] of a task: classes in distinct colors, probabilities from white to black, depth from dark to
-    bright, keypoints as dots on the faded `image` [H, W, 3]. Pixels without truth are gray and hatched.
-
-    Returns:
-      What has the colors, for `Figure.colorbar`.
-    """
+    bright, keypoints as dots on the faded `image` [H, W, 3]. Pixels without truth are gray and hatched. Returns the
+    colored artist, for `Figure.colorbar`."""
     missing = values == IGNORED  # predictions have no such value
     ax.patch.set(facecolor=style.NOTHING, hatch='/////', edgecolor='white')  # seen where pixels are transparent
     if task.name != 'keypoints':

@@ -88,11 +88,7 @@ class Look(NamedTuple):
 
 
 def matplotlib() -> ModuleType:
-    """The library, imported on first use.
-
-    Raises:
-      UserError: it is not installed.
-    """
+    """The library, imported on first use; UserError: it is not installed."""
     try:
         import matplotlib
         import matplotlib.figure
@@ -109,13 +105,8 @@ def context() -> Iterator[None]:
 
 
 def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float = 2.3) -> tuple[Any, Any]:
-    """A Figure and its Axes, an array as from `Figure.subplots`, or a single one.
-
-    Args:
-      rows, columns: numbers of panels.
-      width: 'column' or 'page'.
-      height: of a row, in inches.
-    """
+    """A Figure and its Axes, an array as from `Figure.subplots`, or a single one; `width`: of WIDTHS, `height`: of a
+    row, in inches."""
     drawing = matplotlib().figure.Figure(figsize=(WIDTHS[width], height * rows), layout='constrained')
     return drawing, drawing.subplots(rows, columns)
 
@@ -183,11 +174,7 @@ def group_title(group: str) -> str:
 
 
 def looks(titles: Sequence[str]) -> dict[str, Look]:
-    """The look of every group of a figure.
-
-    Args:
-      titles: of all its groups, so that each has the same look in a panel with only some of them.
-    """
+    """The look of every group of a figure; `titles` are of all of them, also for a panel with only some."""
     methods = {look.title: look for look in method_looks().values()}
     taken = {(look.marker, look.dash) for look in methods.values()}
     pairs = zip(itertools.cycle(MARKERS), itertools.cycle(DASHES), strict=False)

@@ -16,6 +16,7 @@ that come with a configuration, and writes nothing. Compiling takes minutes.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -43,19 +44,10 @@ class Request(NamedTuple):
     devices: int
     fit: bool
 
-    @property
-    def chunk(self) -> int:
-        """Clients that a device computes at a time."""
-        federation = self.config.federation
-        return federation.client_chunk or -(-federation.num_active // self.devices)
-
 
 def request(argv: list[str]) -> Request:
-    """Reads the command line `argv`, program name first.
-
-    Raises:
-      UserError: a mistake in it or in the configuration, or the compiler for the target is not installed.
-    """
+    """Reads the command line `argv`, program name first; UserError: a mistake in it or in the configuration, or the
+    compiler for the target is not installed."""
     values = flags.FlagValues()
     flags.DEFINE_string('target', '', 'the name of a device', flag_values=values)
     flags.DEFINE_integer('devices', None, 'a number of devices, 1 or more', lower_bound=1, flag_values=values)
@@ -76,11 +68,7 @@ def request(argv: list[str]) -> Request:
 
 
 def preview(asked: Request) -> None:
-    """Compiles, and prints part by part.
-
-    Raises:
-      UserError: the run does not compile for the target, or does not fit into its memory.
-    """
+    """Compiles, and prints part by part; UserError: the run does not compile for the target, or does not fit on it."""
     target = asked.target
     with machine.programs_for(target.platform):
         devices = targets.devices(target, asked.devices)
@@ -111,32 +99,27 @@ def _advice(name: str, refused: Refused, asked: Request, devices: Devices) -> st
     line = f'the {name} does not fit on {title} ({reason})'
     if name == 'evaluation':
         return f'{line}; use less than eval_batch_size={config.eval_batch_size}'
+    chunk = config.federation.client_chunk or -(-config.federation.num_active // asked.devices)
     if not asked.fit:
         return (
-            f'{line}; use less than federation.client_chunk={asked.chunk} (--fit looks for one), '
+            f'{line}; use less than federation.client_chunk={chunk} (--fit looks for one), '
             f'batch_size={config.batch_size} or queue_size={config.queue_size}, or another --target'
         )
-    chunk, tried = asked.chunk, config.copy_and_resolve_references().unlock()
+    tried = config.copy_and_resolve_references().unlock()
     while chunk > 1:
         chunk //= 2
         tried.federation.client_chunk = chunk
         _print(f'compiling with federation.client_chunk={chunk} …')
-        if _fits(program.shape_experiment(tried, devices.mesh), asked.target, devices):
-            return f'{line}; federation.client_chunk={chunk} fits'
+        experiment = program.shape_experiment(tried, devices.mesh)
+        with contextlib.suppress(Refused):
+            evaluation = program.compile_evaluation(experiment, asked.target, devices)
+            round_ = program.compile_round(experiment, asked.target, devices)
+            if requirements.memory(experiment, round_, evaluation).fits(asked.target):
+                return f'{line}; federation.client_chunk={chunk} fits'
     return f'{line}, not even one client at a time; use another --target or a smaller batch_size or queue_size'
 
 
-def _fits(experiment: Experiment, target: Target, devices: Devices) -> bool:
-    try:
-        evaluation = program.compile_evaluation(experiment, target, devices)
-        round_ = program.compile_round(experiment, target, devices)
-    except Refused:
-        return False
-    return requirements.memory(experiment, round_, evaluation).fits(target)
-
-
 def _title(experiment: Experiment, target: Target) -> str:
-    """The run and the device, in one line."""
     config = experiment.config
     count = experiment.mesh.size if experiment.mesh else 1
     return (
@@ -147,7 +130,6 @@ def _title(experiment: Experiment, target: Target) -> str:
 
 
 def _programs(named: dict[str, Program]) -> str:
-    """Compiling, memory, arithmetic and collectives of every program."""
     head = ('program', 'compiled in', 'arguments', 'outputs', 'temporary', 'code', 'GFLOP', 'GB')
     rows = []
     for name, made in named.items():
@@ -207,7 +189,6 @@ def _duration(hours: float) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    """Rows of text in columns: the first to the left, the others to the right."""
     return '\n'.join(columns(rows, '<' + '>' * (len(rows[0]) - 1)))
 
 

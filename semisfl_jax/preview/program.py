@@ -57,16 +57,6 @@ class Refused(Exception):
         self.for_memory = for_memory  # whether it needs more than the device has
 
 
-class Round(NamedTuple):
-    """The arguments of the round, in order."""
-
-    key: Any
-    state: Any
-    federation: Any
-    cohort: Any
-    k_s: Any
-
-
 def compile_round(experiment: Experiment, target: Target, devices: Devices) -> Program:
     """The round, with the state donated as in a run; raises Refused."""
     arguments = round_shapes(experiment, devices)
@@ -94,13 +84,8 @@ def _compiled(experiment: Experiment, function: Callable, arguments: Any, target
 
 
 def shape_experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
-    """The experiment of a configuration (checked and resolved) on data of its shapes.
-
-    Key and federation are shapes, without a place. Everything that needs no numbers works as in a run.
-
-    Raises:
-      UserError: as `experiment.build`, or the configuration names a partition file.
-    """
+    """The experiment of a configuration (checked and resolved) on data of its shapes; key and federation are shapes,
+    without a place. UserError: as `experiment.build`, or the configuration names a partition file."""
     if config.data.partition_file:
         raise UserError(f"config.data.partition_file='{config.data.partition_file}' needs the data; leave it empty")
     dataset = data.shape_only_dataset(config.data)
@@ -123,9 +108,9 @@ def shape_experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
     return experiment_lib.assemble(config, dataset, partition, parts, key, federation)
 
 
-def round_shapes(experiment: Experiment, devices: Devices) -> Round:
-    """The arguments of the round after `pre_rounds`, when all phases run, placed as by `inputs.inputs`: the cohort and
-    the images that it reads are divided among devices, the rest is copied."""
+def round_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, ...]:
+    """The arguments of the round after `pre_rounds`: key, state, federation, cohort and k_s, placed as by
+    `inputs.inputs`: the cohort and the images that it reads are divided among devices, the rest is copied."""
     federation, method = experiment.federation, experiment.method
     cohort, _ = next(inputs.cohorts(experiment, 0))
     if isinstance(federation, data.HostFederation):
@@ -138,7 +123,7 @@ def round_shapes(experiment: Experiment, devices: Devices) -> Round:
         placed = placed.replace(**{name: _put(getattr(federation, name), divided) for name in of_clients})
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
     key, state, k_s = _put((experiment.key, state, np.int32(0)), copies)
-    return Round(key, state, placed, _put(cohort, divided), k_s)
+    return key, state, placed, _put(cohort, divided), k_s
 
 
 def _streamed(experiment: Experiment, federation: data.HostFederation, cohort: Any) -> Any:
@@ -152,7 +137,7 @@ def _streamed(experiment: Experiment, federation: data.HostFederation, cohort: A
 
 
 def evaluation_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
-    """The arguments of the evaluation: state, and the batches of the test set."""
+    """State, and the batches of the test set."""
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
     return _put((state, test_set_shapes(experiment)), _copies(devices))
 

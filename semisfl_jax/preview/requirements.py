@@ -13,7 +13,7 @@ the time to start a kernel.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -35,7 +35,7 @@ class MemoryNeed(NamedTuple):
     shared: int  # part of `total`: images, labels and code, of which several trials have one copy
 
     def fits(self, target: Target) -> bool:
-        """Whether that is there; so it seems where memory is unknown."""
+        """True where memory is unknown."""
         return target.usable is None or self.total <= target.usable
 
     def trials(self, target: Target) -> int:
@@ -46,7 +46,7 @@ class MemoryNeed(NamedTuple):
 
 
 def memory(experiment: Experiment, round_: Program, evaluation: Program) -> MemoryNeed:
-    """What a run needs: data, state and both programs, and the larger of their intermediate results."""
+    """Data, state and both programs, and the larger of their intermediate results."""
     state = trees.nbytes(jax.eval_shape(experiment.algorithm.init, experiment.key))
     # TPUs pad arrays; of the state, the evaluation takes only what it reads
     test_set = max(trees.nbytes(program.test_set_shapes(experiment)), evaluation.memory.arguments - state)
@@ -91,8 +91,8 @@ def floors(experiment: Experiment) -> Floors | None:
 
     state = jax.eval_shape(experiment.algorithm.init, experiment.key)
     passes = 2 * (1 + moments_kept(hparams))  # of a trained weight through memory, in a step of the optimizer
-    whole = _parameters(state.student)
-    at_clients = _parameters([state.student.bottom]) if experiment.method.cuts else whole
+    whole = sum(trees.nbytes(piece['params']) for piece in state.student)
+    at_clients = trees.nbytes(state.student.bottom['params']) if experiment.method.cuts else whole
     pieces = experiment.costs.of_tasks or (experiment.costs.pieces,)
     of_image = 2 * float(np.mean([piece.whole_activations for piece in pieces]))  # written and read
     of_image *= 0.5 if config.precision == 'bfloat16' else 1
@@ -111,8 +111,3 @@ def hours(floors: Floors, experiment: Experiment, target: Target) -> float:
     supervised, clients = (max(work.seconds(target, config.precision)) for work in floors)
     with_clients = max(0, config.rounds - config.pre_rounds) if experiment.method.clients else 0
     return (config.rounds * supervised + with_clients * clients) / 3600
-
-
-def _parameters(pieces: Any) -> int:
-    """Bytes of the parameters of a model's pieces."""
-    return sum(trees.nbytes(piece['params']) for piece in pieces)

@@ -62,8 +62,19 @@ class Devices(NamedTuple):
     mesh: Mesh | None  # of several devices
 
 
-def _gpu(capability: str, cores: int, units: int, shared: int, block: int, threads: int, l2: int, clock: float) -> str:
-    """The part of a GpuTargetConfigProto that differs between GPUs, beside what a Target says anyway."""
+def _gpu(
+    name: str, title: str, memory: int, bandwidth: float, peak: tuple[float, float, float], cores: str, source: str = ''
+) -> Target:
+    """`peak`: of float32, tf32 and bfloat16; `cores`: from `_cores`."""
+    rates = dict(zip(('float32', 'tf32', 'bfloat16'), peak, strict=True))
+    source = source or f'NVIDIA {name.upper()} data sheet, without sparsity'
+    return Target(name, 'gpu', f'NVIDIA {title}', memory, bandwidth, rates, source, cores)
+
+
+def _cores(
+    capability: str, cores: int, units: int, shared: int, block: int, threads: int, l2: int, clock: float
+) -> str:
+    """The part of a GpuTargetConfigProto that differs between GPUs, without what a Target says anyway."""
     return (
         f'cuda_compute_capability {{ {capability} }} core_count: {cores} fpus_per_core: {units} '
         f'shared_memory_per_core: {shared} shared_memory_per_block_optin: {block} threads_per_core_limit: {threads} '
@@ -71,72 +82,33 @@ def _gpu(capability: str, cores: int, units: int, shared: int, block: int, threa
     )
 
 
-def _hopper(name: str, title: str, memory: int, bandwidth: float) -> Target:
-    cores = _gpu('major: 9 feature_extension: ACCELERATED_FEATURES', 132, 128, 233472, 232448, 2048, 52428800, 1.98)
-    peak = {'float32': 67e12, 'tf32': 494.5e12, 'bfloat16': 989.5e12}
-    return Target(
-        name, 'gpu', title, memory, bandwidth, peak, f'NVIDIA {name.upper()} data sheet, without sparsity', cores
-    )
+def _tpu(name: str, memory: int, bandwidth: float, peak: float) -> Target:
+    """It multiplies in bfloat16: a product of float32 takes six such, or three at `config.precision` tf32."""
+    rates = {'float32': peak / 6, 'tf32': peak / 3, 'bfloat16': peak}
+    source = f'Google Cloud documentation of TPU {name}'
+    return Target(name, 'tpu', f'Google TPU {name}', memory, bandwidth, rates, source)
 
 
-def _tpu_peak(bfloat16: float) -> dict[str, float]:
-    """A TPU multiplies in bfloat16: a product of float32 takes six such, or three at `config.precision` tf32."""
-    return {'float32': bfloat16 / 6, 'tf32': bfloat16 / 3, 'bfloat16': bfloat16}
-
-
+_HOPPER = _cores('major: 9 feature_extension: ACCELERATED_FEATURES', 132, 128, 233472, 232448, 2048, 52428800, 1.98)
+_HOPPER_PEAK = (67e12, 494.5e12, 989.5e12)
+_AMPERE = _cores('major: 8 feature_extension: NONE', 108, 64, 167936, 166912, 2048, 41943040, 1.41)
+_TURING = _cores('major: 7 minor: 5 feature_extension: NONE', 40, 64, 65536, 65536, 1024, 4194304, 1.59)
+_OF_T4 = 'NVIDIA T4 data sheet; it multiplies neither tf32 nor bfloat16, so all at the rate of float32'
 TARGETS = {
     target.name: target
     for target in (
-        _hopper('h200', 'NVIDIA H200 SXM', memory=151397597184, bandwidth=4.8e12),
-        _hopper('h100', 'NVIDIA H100 SXM 80GB', memory=84942979072, bandwidth=3.35e12),
-        Target(
-            'a100',
-            'gpu',
-            'NVIDIA A100 SXM 80GB',
-            memory=85100068864,
-            bandwidth=2.039e12,
-            peak={'float32': 19.5e12, 'tf32': 156e12, 'bfloat16': 312e12},
-            source='NVIDIA A100 data sheet, without sparsity',
-            cores=_gpu('major: 8 feature_extension: NONE', 108, 64, 167936, 166912, 2048, 41943040, 1.41),
-        ),
-        Target(
-            't4',
-            'gpu',
-            'NVIDIA T4',
-            memory=15843721216,
-            bandwidth=320e9,
-            peak=dict.fromkeys(('float32', 'tf32', 'bfloat16'), 8.1e12),
-            source='NVIDIA T4 data sheet; it multiplies neither tf32 nor bfloat16, so all at the rate of float32',
-            cores=_gpu('major: 7 minor: 5 feature_extension: NONE', 40, 64, 65536, 65536, 1024, 4194304, 1.59),
-        ),
-        Target(
-            'v5e',
-            'tpu',
-            'Google TPU v5e',
-            memory=63 * 2**28,  # 15.75 of 16 GiB, as its compiler says
-            bandwidth=819e9,
-            peak=_tpu_peak(197e12),
-            source='Google Cloud documentation of TPU v5e',
-        ),
-        Target(
-            'v6e',
-            'tpu',
-            'Google TPU v6e',
-            memory=125 * 2**28,  # 31.25 of 32 GiB, likewise
-            bandwidth=1.638e12,
-            peak=_tpu_peak(918e12),
-            source='Google Cloud documentation of TPU v6e',
-        ),
+        _gpu('h200', 'H200 SXM', 151397597184, 4.8e12, _HOPPER_PEAK, _HOPPER),
+        _gpu('h100', 'H100 SXM 80GB', 84942979072, 3.35e12, _HOPPER_PEAK, _HOPPER),
+        _gpu('a100', 'A100 SXM 80GB', 85100068864, 2.039e12, (19.5e12, 156e12, 312e12), _AMPERE),
+        _gpu('t4', 'T4', 15843721216, 320e9, (8.1e12, 8.1e12, 8.1e12), _TURING, _OF_T4),
+        _tpu('v5e', memory=63 * 2**28, bandwidth=819e9, peak=197e12),  # 15.75 of 16 GiB, as its compiler says
+        _tpu('v6e', memory=125 * 2**28, bandwidth=1.638e12, peak=918e12),  # 31.25 of 32 GiB, likewise
     )
 }
 
 
 def get(name: str) -> Target:
-    """The target of a name.
-
-    Raises:
-      UserError: there is none, or the compiler for it is not installed.
-    """
+    """The target of a name; UserError: there is none, or the compiler for it is not installed."""
     if name == HERE:
         return Target(HERE, 'cpu', 'the CPU of this machine', machine.host_memory())
     if name not in TARGETS:
@@ -144,19 +116,14 @@ def get(name: str) -> Target:
     target = TARGETS[name]
     modules, extra = _PLUGINS[target.platform]
     if not any(_installed(module) for module in modules):
-        raise UserError(
-            f"--target={name} needs {target.platform.upper()}'s compiler, which is not installed; use "
-            f"pip install -e '.[{extra}]', in an environment of its own if JAX should keep using this machine's device"
-        )
+        needed = f"--target={name} needs {target.platform.upper()}'s compiler: pip install -e '.[{extra}]'"
+        raise UserError(f"{needed}, in another environment if JAX should keep using this machine's device")
     return target
 
 
 def devices(target: Target, count: int) -> Devices:
-    """That many devices of a target, nothing of which need be present.
-
-    Raises:
-      UserError: there are no machines of that many devices, or the compiler does not start.
-    """
+    """That many devices of a target, none of which need be present; UserError: there are no machines of that many, or
+    the compiler does not start."""
     if target.name == HERE:
         core.split_cpu(count)
         return Devices(jax.devices('cpu')[0], core.make_mesh(count))

@@ -46,16 +46,7 @@ class CellResult(NamedTuple):
 
 
 def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, CellResult]:
-    """Reads all available results of a study.
-
-    Args:
-      study: with command-line changes applied.
-      root: of studies.
-      faults: name of a job -> the error line with which it failed.
-
-    Returns:
-      (title of the table, row, column) -> available results of the cell.
-    """
+    """All available results of a study below the root of studies; `faults`: the error lines of failed jobs, by name."""
     read = {job.name: _read(root / plan.RUNS / job.name, job) for job in plan.jobs(study)}
     results = {}
     for title, cell in [(table.title, cell) for table in study.tables for cell in table.cells]:
@@ -81,11 +72,6 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, C
                 missing = results[place].missing or (other.missing and f'{row}: {other.missing}')
                 results[place] = results[place]._replace(reference=other.runs, missing=missing)
     return results
-
-
-def damaged(found: Mapping[CellKey, CellResult]) -> dict[str, str]:
-    """What is wrong with the files of finished runs, by job."""
-    return {name: fault for result in found.values() for name, fault in result.faults.items()}
 
 
 def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]], str]:
@@ -118,7 +104,7 @@ def values(result: CellResult, measure: Measure) -> dict[int, float]:
 
 
 def read_provenance(folder: Path) -> list[dict[str, str]]:
-    """Commits and machines that contributed to a run, as dicts of 'commit' and 'machine'; empty if not recorded."""
+    """Commits and machines that contributed to a run: dicts of 'commit' and 'machine'; [] if not recorded."""
     file = folder / PROVENANCE
     return file_io.parse_json(file_io.read(file), str(file)) if file.exists() else []
 
@@ -133,8 +119,7 @@ def record_provenance(folder: Path, entry: dict[str, str]) -> None:
 
 
 def this_machine() -> dict[str, str]:
-    """This machine, and the commit of the checkout that contains this package; '+' marks uncommitted changes. For a
-    package installed without its repository, its version."""
+    """This machine, and the commit of the checkout, with '+' for uncommitted changes, or the installed version."""
     checkout = Path(semisfl_jax.__file__).parents[1]
     version = f'version {semisfl_jax.__version__}'
     if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):

@@ -56,20 +56,15 @@ Block = Heading | Paragraph | Listing | Grid | Figure
 
 def write(
     folder: Path,
-    title: str,
     blocks: Sequence[Block],
     tables: Mapping[str, tuple[Sequence[str], Sequence[Mapping[str, Any]]]],
     figures: Sequence[Figure],
 ) -> None:
-    """Writes report.md and report.html of `blocks`, `tables` by file name, and figures/ as PNG and SVG into `folder`.
-
-    Figures of an earlier report that are not in this one are removed. A table is its columns and its rows as CSV; None
-    and NaN become empty fields.
-    """
+    """Writes report.md and report.html of `blocks`, `tables` (columns and rows by file name) as CSV, and figures/ into
+    `folder`. Figures of an earlier report are removed; None and NaN in a table become empty fields."""
     import pandas as pd
 
-    pictures = {f'{figure.name}.png': figure.png for figure in figures}
-    pictures |= {f'{figure.name}.svg': figure.svg for figure in figures}
+    pictures = {f'{figure.name}.{kind}': getattr(figure, kind) for figure in figures for kind in ('png', 'svg')}
     (folder / 'figures').mkdir(parents=True, exist_ok=True)
     for name, content in pictures.items():
         file_io.write(folder / 'figures' / name, content)
@@ -80,7 +75,7 @@ def write(
         frame = pd.DataFrame(rows, columns=columns, dtype=object)
         file_io.write(folder / name, frame.to_csv(index=False, lineterminator='\n').encode())
     file_io.write(folder / 'report.md', markdown(blocks).encode())
-    file_io.write(folder / 'report.html', page(title, blocks).encode())
+    file_io.write(folder / 'report.html', page(blocks).encode())
 
 
 def markdown(blocks: Sequence[Block]) -> str:
@@ -110,10 +105,11 @@ def _markdown_cell(text: str, code: bool) -> str:
     return f'`{text}`' if code and text else text
 
 
-def page(title: str, blocks: Sequence[Block]) -> str:
-    """The document as one HTML file with embedded figures."""
+def page(blocks: Sequence[Block]) -> str:
+    """The document as one HTML file with embedded figures; its title is the first heading."""
     import jinja2
 
+    title = next((block.text for block in blocks if isinstance(block, Heading)), '')
     template = jinja2.Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True).from_string(_PAGE)
     return template.render(title=title, blocks=[(type(block).__name__, block) for block in blocks])
 

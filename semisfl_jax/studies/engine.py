@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,7 +36,7 @@ from semisfl_jax.training import interrupt, outputs
 LOGS = 'logs'
 NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2', 'filelock')
 _POLL_SECONDS = 0.5
-_SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_LOOKS = 60.0, 2.0
+_SECONDS_BETWEEN_LINES = 60.0
 _STOPPED = 'stopped; the same command resumes from there'
 
 
@@ -49,7 +48,7 @@ def run(
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Executes the missing runs of a study or a sweep, and writes its report; of a sweep whose trials have all ended,
-    also tuned.json.
+    also tuned.json. Returns the folder of the report.
 
     Args:
       definition: as in its file.
@@ -57,10 +56,7 @@ def run(
         study or sweep.
       root: folder of all studies or sweeps; '' means runs/studies or runs/sweeps.
       launcher: a script that executes runs in place of `python -m semisfl_jax`.
-      say: called with each line that tells of progress.
-
-    Returns:
-      The folder of the report.
+      say: called with each line on the progress.
 
     Raises:
       UserError: the study cannot be run, or some of its runs have failed or cannot be read; these are in the report.
@@ -89,21 +85,17 @@ def run(
         if not free:
             raise UserError(f'another process is writing {folder}; wait for it, or stop it first')
         session = Session(home, launcher, say, request)
-        if isinstance(definition, Sweep):
-            _run_sweep(definition, folder, session)
-        else:
+        if isinstance(definition, Study):
             _run_study(definition, folder, session)
+            return folder
+        storage = search.open_journal(folder, definition)
+        try:
+            search.run(definition, storage, session)
+        finally:
+            with file_io.writing('--workdir'):
+                sweeps_report.write(folder, definition, search.find(definition, storage), home)
+        say(f'report in {folder}/report.md and report.html, settings in {folder}/{tuned.NAME}')
     return folder
-
-
-def _run_sweep(sweep: Sweep, folder: Path, session: Session) -> None:
-    storage = search.open_journal(folder, sweep)
-    try:
-        search.run(sweep, storage, session)
-    finally:
-        with file_io.writing('--workdir'):
-            sweeps_report.write(folder, sweep, search.find(sweep, storage), session.home)
-    session.say(f'report in {folder}/report.md and report.html, settings in {folder}/{tuned.NAME}')
 
 
 def _run_study(study: Study, folder: Path, session: Session) -> None:
@@ -123,7 +115,7 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
         found = collect.find(study, home, faults)
         with file_io.writing('--workdir'):
             report.write(folder, study, found)
-    damaged = collect.damaged(found)
+    damaged = {name: fault for result in found.values() for name, fault in result.faults.items()}
     for name, fault in damaged.items():
         say(f'{name} is finished, but not in the report: {fault}')
     say(f'report in {folder}/report.md and report.html')
@@ -133,18 +125,20 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
         raise UserError(f'{many}; the first failed with: {first}; the same command makes what is missing')
     if damaged:
         name, fault = next(iter(damaged.items()))
-        raise UserError(
-            f'of the finished runs, {len(damaged)} cannot be read; the first: {fault}; restore its files from a copy, '
-            f'or remove {home / plan.RUNS / name}, and repeat the command'
-        )
+        advice = f'restore its files from a copy, or remove {home / plan.RUNS / name}, and repeat the command'
+        raise UserError(f'of the finished runs, {len(damaged)} cannot be read; the first: {fault}; {advice}')
 
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
     """The study with everything that the command line changes, and the keys among it that are those of runs."""
     of_runs = {key: value for key, value in given.items() if key not in spec.OWN_KEYS}
     if given.get('study_rows') or given.get('study_columns'):
-        rows, columns = (list({getattr(cell, kind): None for cell in study.cells()}) for kind in ('row', 'column'))
-        study = study.part(_names(given.get('study_rows'), rows), _names(given.get('study_columns'), columns))
+        chosen = []
+        for kind in ('row', 'column'):
+            known = list({getattr(cell, kind): None for cell in study.cells()})
+            words = given.get(f'study_{kind}s') or known  # a single word may have several between commas
+            chosen.append([name for word in words for name in ([word] if word in known else word.split(','))])
+        study = study.part(*chosen)
     source, beside = given.get('study_tuned', ''), given.get('study_untuned', False)
     if not source:
         if beside:
@@ -154,13 +148,6 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs
-
-
-def _names(given: Sequence[str] | None, known: Sequence[str]) -> Sequence[str]:
-    """Rows or columns from the command line, all if none is given; a single word may have several between commas."""
-    if not given:
-        return known
-    return [name for word in given for name in ([word] if word in known else word.split(','))]
 
 
 class Failed(NamedTuple):
@@ -180,10 +167,6 @@ class Session:
     say: Callable[[str], None]
     request: interrupt.Request  # to stop, which is passed on to the run
 
-    @cached_property
-    def _here(self) -> dict[str, str]:
-        return collect.this_machine()
-
     def board(self, count: int, rounds: int) -> Board:
         """That of `count` runs with `rounds` in all."""
         return Board(count, rounds, self.say)
@@ -193,7 +176,7 @@ class Session:
         return outputs.finished(self.home / plan.RUNS / job.name, job.rounds) is not None
 
     def free_first(self, jobs: Sequence[Job]) -> Iterator[Job]:
-        """`jobs`, each time the first in whose folder no other process is: studies that share runs divide them so."""
+        """`jobs`, each time the first in whose folder no other process is, so that studies divide runs they share."""
         left = list(jobs)
         while left:
             job = next((job for job in left if not _busy(self.home / plan.RUNS / job.name)), left[0])
@@ -201,24 +184,17 @@ class Session:
             yield job
 
     def make(self, board: Board, job: Job, text: str, enough: Callable[[], int] = lambda: 0) -> Failed | None:
-        """Executes a run unless it is finished; waits for another process that runs it.
+        """Executes a run, announced by `text`, unless it is finished; waits for another process that runs it. Once
+        `enough`, called now and then, is not 0, the run is asked to stop after its round.
 
-        Args:
-          board: that shows it, announced by `text`.
-          enough: called now and then; once it is not 0, the run is asked to stop after its round.
-
-        Returns:
-          How it failed; None if it succeeded or was stopped because of `enough`.
-
-        Raises:
-          Stopped: on a request; the run has saved its state.
+        Returns how it failed, None if it succeeded or was stopped because of `enough`. Stopped: on a request.
         """
         folder, log = self.home / plan.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
         board.start(text, job.rounds * len(job.seeds), folder)
         self._wait(folder)
         if enough() or self.finished(job):
             return None
-        collect.record_provenance(folder, self._here)
+        collect.record_provenance(folder, collect.this_machine())
         status = self._execute(job, folder, log, board, enough)
         if self.request.signum and not self.finished(job):
             raise interrupt.Stopped(_STOPPED, self.request.signum)
@@ -253,7 +229,7 @@ class Session:
         return child.returncode
 
     def _wait(self, folder: Path) -> None:
-        """Waits for another process in `folder`: of another study, or an orphan whose study was killed."""
+        """Waits for another process in `folder`: of another study, or of one that was killed."""
         if _busy(folder):
             self.say(f'waiting for the process that runs in {folder}')
         while _busy(folder):
@@ -285,16 +261,16 @@ def _busy(folder: Path) -> bool:
 
 
 class Board:
-    """The progress of several runs: a line for each that starts or ends, with the time left, and now and then between
-    them; in a terminal, a bar of their rounds. Rounds of a run of R seeds count R times, those of a failed run as done.
+    """The progress of `count` runs with `rounds` in all: a line for each that starts or ends, with the time left, and
+    now and then between them; in a terminal, a bar of their rounds. Rounds of a run of R seeds count R times, those of
+    a failed run as done.
     """
 
     def __init__(self, count: int, rounds: int, say: Callable[[str], None]) -> None:
-        """`count`: of runs; `rounds`: of all; `say` prints a line."""
         self._count, self._total, self._print = count, rounds, say
         self._ended = self._done = self._made = 0  # runs; their rounds, and how many of these were made since the start
         self._folder, self._rounds, self._before = Path(), 0, 0  # of the current run, with its rounds before its start
-        self._start = self._last_line = self._last_look = time.monotonic()
+        self._start = self._last_line = time.monotonic()
         self._bar = None
         if sys.stderr.isatty() and count:
             self._bar = tqdm(total=rounds, unit='round', dynamic_ncols=True, leave=False)
@@ -307,13 +283,11 @@ class Board:
             self._bar.close()
 
     def start(self, text: str, rounds: int, folder: Path) -> None:
-        """Announces that a run of some `rounds` starts in its folder."""
         self._folder, self._rounds = folder, rounds
         self._before = self._current()
         self._say(f'[{self._ended + 1}/{self._count}] {text}')
 
     def end(self, text: str) -> None:
-        """Announces that the current run has ended, and how."""
         self._made += self._current() - self._before
         self._done += self._rounds
         self._ended += 1
@@ -321,19 +295,17 @@ class Board:
         self._say(f'    {text}  {self._left()}')
 
     def look(self) -> None:
-        """Shows the progress of the current run periodically."""
-        now = time.monotonic()
-        if now - self._last_look < _SECONDS_BETWEEN_LOOKS:
-            return
-        self._last_look = now
+        """Shows the progress of the current run; a line of it once a minute."""
         if self._bar is not None:
             self._bar.n = self._done + self._current()
             self._bar.refresh()
-        elif now - self._last_line >= _SECONDS_BETWEEN_LINES:
+        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
             self._say(f'    round {self._current()} of {self._rounds}  {self._left()}')
 
     def _current(self) -> int:
-        return min(rounds_done(self._folder), self._rounds) if self._rounds else 0
+        """Rounds of the current run that are done: lines in the metrics.jsonl of all its seeds."""
+        files = [trial / 'metrics.jsonl' for trial in runs.trials(self._folder)] if self._rounds else []
+        return min(sum(file.read_bytes().count(b'\n') for file in files if file.is_file()), self._rounds)
 
     def _left(self) -> str:
         current = self._current()
@@ -350,9 +322,3 @@ class Board:
             tqdm.write(text.rstrip())
         else:
             self._print(text.rstrip())
-
-
-def rounds_done(folder: Path) -> int:
-    """Rounds completed in the folder of a run: lines in the metrics.jsonl of all its seeds."""
-    files = [trial / 'metrics.jsonl' for trial in runs.trials(folder)]
-    return sum(file.read_bytes().count(b'\n') for file in files if file.is_file())

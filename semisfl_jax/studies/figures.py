@@ -66,17 +66,16 @@ def _values(table: Table, results: Mapping[CellKey, CellResult]) -> Drawn:
         cells = [cell for cell in cells if cell.column in columns]
         if not cells:
             continue
-        ours, paper = {}, {}
-        for row in dict.fromkeys(cell.row for cell in cells):
-            mean, error, published = (np.full(len(columns), np.nan) for _ in range(3))
-            for cell in cells:
-                if cell.row == row:
-                    index = columns.index(cell.column)
-                    if summary := statistics.summary(values[row, cell.column]):
-                        mean[index], error[index] = summary.mean, summary.error
-                    if cell.paper:
-                        published[index] = cell.paper.mean
-            ours[row], paper[row] = (mean, error), published
+        rows = list(dict.fromkeys(cell.row for cell in cells))
+        means, errors, published = np.full((3, len(rows), len(columns)), np.nan)
+        for cell in cells:
+            place = rows.index(cell.row), columns.index(cell.column)
+            if summary := statistics.summary(values[cell.row, cell.column]):
+                means[place], errors[place] = summary.mean, summary.error
+            if cell.paper:
+                published[place] = cell.paper.mean
+        ours = dict(zip(rows, zip(means, errors, strict=True), strict=True))
+        paper = dict(zip(rows, published, strict=True))
         drawing, ax = style.figure(width='page' if len(columns) > 2 else 'column', height=2.8)
         kind = KINDS[cells[0].measure.kind]
         title = kind.group or kind.title
@@ -86,10 +85,7 @@ def _values(table: Table, results: Mapping[CellKey, CellResult]) -> Drawn:
 
 
 def _curves(name: str, table: Table, results: Mapping[CellKey, CellResult]) -> Drawn:
-    """A figure for each column; rows have the same looks in all columns, even if a column lacks some of them.
-
-    Columns that read several values from the same runs share a figure.
-    """
+    """A figure for each column, or for all that read values from the same runs; rows have the same looks in all."""
     drawn = set()
     for column in table.columns:
         of_task = next(cell.measure.kind for cell in table.cells if cell.column == column)
@@ -114,14 +110,8 @@ def _curves(name: str, table: Table, results: Mapping[CellKey, CellResult]) -> D
 def _of_column(
     name: str, groups: plots_collect.Groups, row_looks: Mapping[str, Look], of_task: str
 ) -> tuple[Any, bool]:
-    """The drawing of a column, and whether its points are means of several evaluations.
-
-    Args:
-      name: of FIGURES.
-      groups: runs of each row.
-      row_looks: of each row of the table.
-      of_task: key of a task's score, '' for that of the headline.
-    """
+    """The drawing `name`, of FIGURES, of a column, and whether its points are means of several evaluations; `of_task`:
+    key of a task's score, '' for that of the headline."""
     if name == 'accuracy_prices':
         return _prices(groups, row_looks)
     drawing, ax = style.figure()
@@ -151,7 +141,7 @@ def _with_looks(found: Sequence[Curve], row_looks: Mapping[str, Look]) -> list[C
 
 
 def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> tuple[Any, bool]:
-    """A panel for each of rounds, traffic and time, on one axis of accuracies; returns what `_of_column` does."""
+    """A panel for each of rounds, traffic and time, on one axis of accuracies; returns as `_of_column`."""
     drawing, axes = style.figure(1, 3, width='page', height=2.5)
     score = plots_collect.score(groups)
     shown = []

@@ -75,10 +75,8 @@ def _all_gigabytes(run: Run, _: Any) -> float | None:
 
 
 def _deviation(run: Run, runs: Sequence[Run]) -> float | None:
-    """Of one seed from the mean of all `runs`, the root mean square over rounds.
-
-    The root mean square of that over seeds is the one over rounds of the standard deviation that figures show.
-    """
+    """Of one seed from the mean of all `runs`, the root mean square over rounds; over seeds, its root mean square is
+    that over rounds of the standard deviation that figures show."""
     curves = [{record['round']: record[r.key] for record in r.records if record.get(r.key) is not None} for r in runs]
     rounds = sorted(set.intersection(*map(set, curves)))
     if len(runs) < 2 or not rounds:

@@ -40,8 +40,7 @@ class Job(NamedTuple):
         return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
 
     def words(self) -> list[str]:
-        """The words, quoted, of the command that executes the run on any machine, from the root of the repository; of a
-        user's file, from the folder in which the study ran."""
+        """The quoted words of the command that executes the run on any machine, from `home`."""
         program, file = ['launch.py'], f'configs/{self.base}.py'
         if is_path(self.base):
             program, file = ['-m', 'semisfl_jax'], self.base
@@ -64,19 +63,13 @@ def home(bases: Iterable[str]) -> str:
 
 
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:
-    """The study with flat keys of the command line changed in all its runs.
-
-    Raises:
-      UserError: cells differ in a given key, so that one value for all would be a different study; or one of the
-        methods does not have the given setting.
-    """
+    """The study with flat keys of the command line changed in all its runs; UserError: cells differ in a given key, or
+    a method does not have the given setting."""
     for key in given:
         values = sorted({json.dumps(keys.flat(cell.config)[key]) for cell in study.cells()})
         if len(values) > 1:
-            raise UserError(
-                f'config.{key} is not the same in all runs of {study.name}:{study.scale} ({", ".join(values)}), so it '
-                'cannot be changed for all of them; omit it'
-            )
+            differing = f'is not the same in all runs of {study.name}:{study.scale} ({", ".join(values)})'
+            raise UserError(f'config.{key} {differing}; omit it')
         if key in ('seed', 'study'):
             raise UserError(f'config.{key} cannot be changed in a study; write --config.seeds=0,1,2')
     tables = (
@@ -138,19 +131,12 @@ def command(jobs: Sequence[Job]) -> str:
 
 
 def check(study: Study) -> None:
-    """Checks the configuration of every cell.
-
-    Raises:
-      UserError: for the first mistake, naming its cell.
-    """
+    """Raises UserError for the first mistake in the configuration of a cell."""
     for cell in study.cells():
         try:
             config_lib.check(cell.config)
             if cell.config.pseudo_labels == 'true' and 'oracle' not in f'{cell.row} {cell.column}'.lower():
-                raise UserError(
-                    "config.pseudo_labels='true' is an oracle, and its row or column must say so: name it, such as "
-                    f"'{cell.row} (oracle)'"
-                )
+                raise UserError(f"config.pseudo_labels='true' is an oracle; name its row so: '{cell.row} (oracle)'")
             if (split := cell.config.data.eval_split) != 'test':
                 raise UserError(f"config.data.eval_split='{split}': studies are of test scores; use 'test'")
         except UserError as error:
@@ -158,10 +144,8 @@ def check(study: Study) -> None:
 
 
 def report_name(definition: Study | Sweep, given: Mapping[str, Any]) -> str:
-    """Folder of the report below the root: NAME-SCALE, with a hash if keys that affect the numbers were changed.
-
-    More trials of a sweep continue it in the same folder.
-    """
+    """Folder of the report below the root: NAME-SCALE, with a hash if keys that affect the numbers were changed. More
+    trials of a sweep continue it in the same folder."""
     free = config_lib.INERT - {'rounds'} | {'sweep_trials'}
     changed = {key: value for key, value in given.items() if key not in free}
     mark = hashlib.sha256(json.dumps(changed, sort_keys=True).encode()).hexdigest()[:6]

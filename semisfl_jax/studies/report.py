@@ -36,22 +36,22 @@ def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> 
         'runs.csv': (RUN_KEYS, run_rows(study, results)),
         'differences.csv': (statistics.DIFFERENCE_KEYS, differences),
     }
-    document.write(folder, _title(study), build(study, results, differences, drawn), tables, drawn)
+    document.write(folder, build(study, results, differences, drawn), tables, drawn)
 
 
 def build(
     study: Study, results: Mapping[CellKey, CellResult], differences: statistics.Rows, drawn: Sequence[Figure] = ()
 ) -> list[Block]:
     """The report as a document, with the `statistics.difference_rows` of the study."""
-    blocks: list[Block] = [Heading(1, _title(study))]
-    if study.warning:
-        blocks.append(Paragraph(study.warning, strong=True))
-    blocks += [Paragraph(_state(results)), Paragraph(_splits(study))]
+    warning = [Paragraph(study.warning, strong=True)] if study.warning else []
+    done = f'{sum(not result.missing for result in results.values())} of {len(results)} cells are done.'
+    if modified := sum(bool(result.modified) for result in results.values()):
+        done += f' In {modified}, files were modified after the run.'
+    blocks: list[Block] = [Heading(1, f'{study.title} (scale {study.scale})'), *warning]
+    blocks += [Paragraph(done), Paragraph(_splits(study))]
     blocks += [Listing(study.notes)] if study.notes else []
     for table in study.tables:
-        blocks.append(Heading(2, table.title))
-        if study.warning and len(study.tables) > 1:
-            blocks.append(Paragraph(study.warning, strong=True))
+        blocks += [Heading(2, table.title), *(warning if len(study.tables) > 1 else [])]
         blocks += [Paragraph(_caption(table)), _values(table, results)]
         if grid := statistics.difference_grid(table, differences):
             explained = (
@@ -68,26 +68,18 @@ def build(
 
 
 def cell_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
-    """A row of cells.csv for every cell, with all of CELL_KEYS; None becomes an empty field."""
+    """A row of cells.csv for every cell; keys of CELL_KEYS that it lacks become empty fields."""
     rows = []
     for table, cell, result in _cells(study, results):
         summary = statistics.summary(collect.values(result, cell.measure))
-        shown = summary if summary and summary.seeds >= statistics.FEWEST else None
-        rows.append(
-            {
-                **_place(table, cell),
-                'seeds_asked': len(result.seeds),
-                'seeds_run': len(result.runs),
-                'seeds_counted': summary.seeds if summary else 0,
-                'mean': shown.mean if shown else None,
-                'standard_error': shown.error if shown else None,
-                'paper_mean': cell.paper.mean if cell.paper else None,
-                'paper_standard_error': cell.paper.error if cell.paper else None,
-                'paper_standard_deviation': cell.paper.deviation if cell.paper else None,
-                **_made(result),
-                'command': plan.command(result.jobs),
-            }
-        )
+        row = {**_place(table, cell), 'seeds_asked': len(result.seeds), 'seeds_run': len(result.runs)}
+        row |= {'seeds_counted': summary.seeds if summary else 0}
+        if summary and summary.seeds >= statistics.FEWEST:
+            row |= {'mean': summary.mean, 'standard_error': summary.error}
+        if paper := cell.paper:
+            row |= {'paper_mean': paper.mean, 'paper_standard_error': paper.error}
+            row |= {'paper_standard_deviation': paper.deviation}
+        rows.append({**row, **_made(result), 'command': plan.command(result.jobs)})
     return rows
 
 
@@ -98,10 +90,6 @@ def run_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[s
         for table, cell, result in _cells(study, results)
         for seed, value in collect.values(result, cell.measure).items()
     ]
-
-
-def _title(study: Study) -> str:
-    return f'{study.title} (scale {study.scale})'
 
 
 def _cells(study: Study, results: Mapping[CellKey, CellResult]) -> list[tuple[Table, Cell, CellResult]]:
@@ -123,12 +111,6 @@ def _made(result: CellResult) -> dict[str, str]:
         'hardware': ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made)),
         'runs': ' '.join(job.name for job in result.jobs),
     }
-
-
-def _state(results: Mapping[CellKey, CellResult]) -> str:
-    done = f'{sum(not result.missing for result in results.values())} of {len(results)} cells are done.'
-    modified = sum(bool(result.modified) for result in results.values())
-    return f'{done} In {modified}, files were modified after the run.' if modified else done
 
 
 def _splits(study: Study) -> str:
@@ -161,8 +143,9 @@ def _values(table: Table, results: Mapping[CellKey, CellResult]) -> Grid:
     rows = []
     for row in table.rows:
         cells = [table.at(row, column) for column in table.columns]
-        texts = (_cell(cell, results[table.title, row, cell.column]) if cell else NOTHING for cell in cells)
-        rows.append((row, *texts))
+        rows.append(
+            (row, *(_cell(cell, results[table.title, row, cell.column]) if cell else NOTHING for cell in cells))
+        )
     return Grid((table.row_name, *table.columns), tuple(rows))
 
 

@@ -104,12 +104,11 @@ class Table:
 
     @property
     def rows(self) -> list[str]:
-        """Names of the rows, in the order of the cells."""
+        """In the order of the cells, as are the columns."""
         return list(dict.fromkeys(cell.row for cell in self.cells))
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, in the order of the cells."""
         return list(dict.fromkeys(cell.column for cell in self.cells))
 
     def at(self, row: str, column: str) -> Cell | None:
@@ -135,20 +134,14 @@ class Study:
             yield from table.cells
 
     def part(self, rows: Collection[str], columns: Collection[str]) -> Study:
-        """The study restricted to some rows and columns of its tables, under a different name if any cell is left out.
-
-        A gain over a row that is left out is left out, too.
-
-        Raises:
-          UserError: a row or column that no table has, or no cell is left.
-        """
+        """The study restricted to some rows and columns, under a different name if any cell is left out; a gain over a
+        row that is left out is left out, too. UserError: no table has a row or column, or no cell is left."""
         for kind, asked in {'row': rows, 'column': columns}.items():
             names = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
             for name in asked:
                 if name not in names:
-                    raise UserError(
-                        f'{self.name} has no {kind} {name!r}; choose from {", ".join(names)}{did_you_mean(name, names)}'
-                    )
+                    hint = f'choose from {", ".join(names)}{did_you_mean(name, names)}'
+                    raise UserError(f'{self.name} has no {kind} {name!r}; {hint}')
         tables = []
         for table in self.tables:
             chosen = (cell for cell in table.cells if cell.row in rows and cell.column in columns)
@@ -194,17 +187,11 @@ def cell(
 def check_name(what: str, name: str) -> None:
     """Raises UserError for the name of `what` if no folder can have it: with a slash, files would be elsewhere."""
     if not isinstance(name, str) or not re.fullmatch(r'[\w-][\w.-]*', name):
-        raise UserError(
-            f"{what} is named {name!r}, which is no name of a folder; use letters, digits, '_', '-' and '.', not first"
-        )
+        raise UserError(f"{what} is named {name!r}; use letters, digits, '_', '-', and '.' after the first")
 
 
 def check(study: Study) -> None:
-    """Checks the names and tables of a study.
-
-    Raises:
-      UserError: for the first mistake, naming its table.
-    """
+    """Raises UserError for the first mistake in the names or tables of a study."""
     check_name('a study', study.name)
     check_name(f'the scale of the study {study.name}', study.scale)
     named, titles = f'{study.name}:{study.scale}', [table.title for table in study.tables]

@@ -29,7 +29,7 @@ Rows = Sequence[Mapping[str, Any]]  # of differences.csv
 
 
 class Summary(NamedTuple):
-    """Summary of the values of several seeds."""
+    """Of the values of several seeds."""
 
     mean: float
     error: float  # standard error of the mean, NaN for one value
@@ -57,16 +57,12 @@ class Difference(NamedTuple):
 
 
 def summary(values: Mapping[int, float]) -> Summary | None:
-    """The summary of values by seed; None if there are none."""
     return Summary(*mean_and_error(list(values.values())), len(values)) if values else None
 
 
 def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Difference | None:
-    """`first` minus `second` over the seeds that both have; None if they share none.
-
-    The test is Student's paired t-test (scipy.stats.ttest_rel). p is undefined for a single pair, and if all
-    differences are equal.
-    """
+    """`first` minus `second` over the seeds that both have, with Student's paired t-test; None if they share none. p is
+    undefined for a single pair, and if all differences are equal."""
     seeds = sorted(first.keys() & second.keys())
     if not seeds:
         return None
@@ -87,10 +83,8 @@ def corrected(p: Sequence[float]) -> list[float]:
 
 
 def seeds_needed(deviation: float, difference: float = 1.0) -> int:
-    """Seeds with which a paired t-test finds a mean `difference` with probability POWER, at least FEWEST.
-
-    `deviation`: the standard deviation of the differences of pairs, in the same unit.
-    """
+    """Seeds with which a paired t-test finds a mean `difference` with probability POWER, at least FEWEST; `deviation`:
+    of the differences of pairs, in the same unit."""
     from statsmodels.stats.power import TTestPower
 
     if deviation <= 0:
@@ -102,10 +96,8 @@ def seeds_needed(deviation: float, difference: float = 1.0) -> int:
 
 
 def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
-    """A row of differences.csv for every row except the reference, and every column.
-
-    Trivial predictions are in none: they are no methods, and would be among the comparisons that p is corrected for.
-    """
+    """A row of differences.csv for every row except the reference, and every column; trivial predictions are in none,
+    or p would be corrected for them, too."""
     lines = []
     for table in study.tables:
         of_table: list[dict[str, Any]] = []
@@ -152,10 +144,8 @@ def _deviations(differences: Rows) -> list[float]:
 
 
 def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str:
-    """How many seeds a difference of a point needs, before the missing runs are made; '' if nothing is known of it.
-
-    From the runs that are there, if three seeds of some comparison are, else from the pilot of the study.
-    """
+    """How many seeds a difference of a point needs, from runs if three seeds of some comparison are there, else from
+    the pilot of the study; '' if there is none."""
     if deviations := _deviations(difference_rows(study, results)):
         deviation, source = float(np.median(deviations)), 'the runs that are there'
     elif study.pilot:

@@ -66,11 +66,7 @@ def as_json(result: Tuned) -> dict[str, Any]:
 
 
 def read(path: Path) -> Tuned:
-    """The result in a tuned.json, or in the folder of a sweep.
-
-    Raises:
-      UserError: there is none, or it was edited.
-    """
+    """The result in a tuned.json, or in the folder of a sweep; UserError: there is none, or it was edited."""
     file = path / NAME if path.is_dir() else path
     if not file.exists():
         why = f'give the path of a {NAME}, or the folder of a sweep'
@@ -90,22 +86,26 @@ def read(path: Path) -> Tuned:
 
 
 def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Study:
-    """The study with the settings that a sweep found, read from `source`.
+    """The study with the settings that a sweep found, read from `source`; UserError: no cell is of a tuned method.
 
     Every cell gets those of its method. Keys that the study itself varies between cells of a method keep its values, as
     do cells with `setting='official'` and those of methods that were not tuned; a note of the report says so. With
     `beside`, the untuned cells stay, in rows of their own.
-
-    Raises:
-      UserError: no cell is of a tuned method.
     """
-    kept = {found.title: _varied(study, found) for found in result.methods}
+    kept: dict[str, list[str]] = {}  # tuned keys of a method that differ between its cells in the study
+    for found in result.methods:
+        cells = [keys.flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
+        kept[found.title] = [
+            key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1
+        ]
     changed: dict[int, Cell] = {}
     used: dict[str, TunedMethod] = {}
     for cell in study.cells():
-        if found := of_cell(cell, result.methods):
-            changed[id(cell)] = _with(cell, found, kept[found.title])
-            used[found.title] = found
+        if method := of_cell(cell, result.methods):
+            used[method.title] = method
+            left = [*kept[method.title], *(('lr_min',) if 'lr' in kept[method.title] else ())]  # lr_min belongs to lr
+            settings = {key: value for key, value in method.settings.items() if key not in left}
+            changed[id(cell)] = plan.changed(cell, settings)
     if not changed:
         names = ', '.join(found.title for found in result.methods)
         raise UserError(f'config.study_tuned={source} has settings of {names}, but no cell of {study.name} is of these')
@@ -125,18 +125,6 @@ def of_cell(cell: Cell, methods: Sequence[TunedMethod]) -> TunedMethod | None:
     return max(fitting, key=lambda found: len(found.fixed), default=None)
 
 
-def _varied(study: Study, found: TunedMethod) -> list[str]:
-    """The tuned keys of a method that differ between its cells in the study."""
-    cells = [keys.flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
-    return [key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1]
-
-
-def _with(cell: Cell, found: TunedMethod, kept: Sequence[str]) -> Cell:
-    floor = ('lr_min',) if 'lr' in kept else ()  # which belongs to it
-    settings = {key: value for key, value in found.settings.items() if key not in (*kept, *floor)}
-    return plan.changed(cell, settings)
-
-
 def _table(table: Table, changed: Mapping[int, Cell], beside: bool) -> Table:
     tuned, cells = {cell.row for cell in table.cells if id(cell) in changed}, []
     for cell in table.cells:
@@ -152,17 +140,14 @@ def check_seeds(study: Study, result: Tuned, source: str) -> None:
     """Raises UserError if a run of the study has a seed on which the settings were tuned."""
     seeds = {seed for cell in study.cells() for seed in (tuple(cell.config.seeds) or (cell.config.seed,))}
     if shared := sorted(seeds & set(result.seeds)):
-        raise UserError(
-            f'config.study_tuned={source}: its settings were tuned on seed {shared[0]}, which {study.name} has, too; '
-            'use other --config.seeds'
-        )
+        tuned_on = f'its settings were tuned on seed {shared[0]}, which {study.name} has, too'
+        raise UserError(f'config.study_tuned={source}: {tuned_on}; use other --config.seeds')
 
 
 def _notes(result: Tuned, used: Sequence[TunedMethod], kept: Mapping[str, list[str]], left: Sequence[str]) -> list[str]:
     """What the report says about the settings."""
     about = ', '.join(f'{key}={value}' for key, value in result.about.items())
-    budgets = sorted({found.trials for found in used})
-    trials = ' or '.join(map(str, budgets))
+    trials = ' or '.join(map(str, sorted({found.trials for found in used})))
     notes = [
         f'TUNED: methods have the settings that the sweep {result.sweep}{f":{result.scale}" if result.scale else ""} '
         f'found, by validation {result.score} with seeds {", ".join(map(str, result.seeds))} and {trials} trials for '

@@ -26,7 +26,7 @@ from semisfl_jax.studies import plan, spec
 
 SEEDS = (100, 101)  # for tuning; studies have 0 to 9
 OWN_KEYS = ('sweep_trials', 'sweep_methods')  # of a sweep's configuration, beside those of its runs
-MOST_TRIALS = 10_000  # of a method: more than anybody has time for
+MOST_TRIALS = 10_000  # of a method
 _REFUSED = {
     'seed': 'write --config.seeds=100,101, the seeds of every trial',
     'algorithm': 'write --config.sweep_methods=NAME, …',
@@ -62,17 +62,8 @@ class Sweep:
 
 
 def entry(algorithm: str, title: str = '', ranges: Mapping[str, Range] | None = None, **fixed: Any) -> Entry:
-    """A method in a sweep, searched where its record says.
-
-    Args:
-      algorithm: its name.
-      title: in tables; '' means that of its record.
-      ranges: in place of those of its record.
-      fixed: other keys that make it this method, with two underscores for a dot: local__objective='uda'.
-
-    Raises:
-      UserError: there is no such method.
-    """
+    """A method in a sweep, with title and ranges of its record unless given; `fixed`: other keys that make it this
+    method, with two underscores for a dot: local__objective='uda'. UserError: there is no such method."""
     method = algorithms.get(algorithm)
     changes = {key.replace('__', '.'): value for key, value in fixed.items()}
     searched = dict(method.ranges if ranges is None else ranges)
@@ -88,20 +79,14 @@ def sweep(
     scale: str = '',
     title: str = '',
     seeds: Sequence[int] = SEEDS,
-    prune: bool = True,
     notes: Sequence[str] = (),
-    warning: str = '',
+    **others: Any,
 ) -> Sweep:
-    """A sweep of the configuration `base` with flat `changes`; see `Sweep` for the others.
-
-    Raises:
-      UserError: there is no such configuration or key.
-    """
+    """A sweep of the configuration `base` with flat `changes`; see `Sweep` for the others. UserError: there is no such
+    configuration or key."""
     config = config_lib.get_config(base, dict(changes)).lock()
-    seeds, notes = tuple(seeds), tuple(notes)
-    return Sweep(
-        name, scale, title or name, base, config, tuple(entries), trials, seeds, 0, prune, notes=notes, warning=warning
-    )
+    others |= {'seeds': tuple(seeds), 'notes': tuple(notes)}
+    return Sweep(name, scale, title or name, base, config, tuple(entries), trials, **others)
 
 
 def as_config(definition: Sweep) -> ConfigDict:
@@ -115,15 +100,8 @@ def as_config(definition: Sweep) -> ConfigDict:
 
 
 def with_given(definition: Sweep, given: Mapping[str, Any]) -> Sweep:
-    """The sweep with keys changed on the command line.
-
-    Args:
-      definition: as in its file.
-      given: flat key -> value; those of OWN_KEYS change the sweep, all others the configuration of its trials.
-
-    Raises:
-      UserError: a key that is not the same for all trials, or an unknown method.
-    """
+    """The sweep with keys changed on the command line: those of OWN_KEYS in the sweep, all others in the configuration
+    of its trials. UserError: a key that is not the same for all trials, or an unknown method."""
     for key in given:
         fixed = [entry.title for entry in definition.entries if key in entry.fixed]
         if key in _REFUSED or fixed:
@@ -173,28 +151,20 @@ def job(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> plan.Job:
 
 
 def check(sweep: Sweep) -> None:
-    """Checks the sweep, and the configuration of every method with its own values and at the ends of its ranges.
-
-    Raises:
-      UserError: for the first mistake.
-    """
+    """Raises UserError for the first mistake in the sweep, or in the configuration of a method with its values and at
+    the ends of its ranges."""
     spec.check_name('a sweep', sweep.name)
     if sweep.scale:
         spec.check_name(f'the scale of the sweep {sweep.name}', sweep.scale)
     named = f'{sweep.name}:{sweep.scale}'.rstrip(':')
-    if sweep.trials > MOST_TRIALS:
-        raise UserError(f'config.sweep_trials={sweep.trials} is more than {MOST_TRIALS:,} for a method; use fewer')
-    if sweep.trials < 1:
-        raise UserError(f'config.sweep_trials={sweep.trials} leaves nothing to try; use 1 (untuned) or more')
+    if not 1 <= sweep.trials <= MOST_TRIALS:
+        raise UserError(f'config.sweep_trials={sweep.trials}: use 1 (untuned) to {MOST_TRIALS:,} for a method')
     if not sweep.seeds:
         raise UserError(f'{named} has no tuning seeds; write --config.seeds=100,101')
     if not sweep.entries:
         raise UserError(f'{named} has no methods; list some in its `entries`')
     if (split := sweep.config.data.eval_split) != 'validation':
-        raise UserError(
-            f"config.data.eval_split='{split}': a sweep chooses by validation accuracy, never by the test set; use "
-            "'validation', with data.num_validation"
-        )
+        raise UserError(f"config.data.eval_split='{split}': a sweep needs 'validation', with data.num_validation")
     titles = [entry.title for entry in sweep.entries]
     if twice := [title for title in titles if titles.count(title) > 1]:
         raise UserError(f"{named} has two methods called '{twice[0]}'; give each its own title")
@@ -220,10 +190,7 @@ def _check_entry(sweep: Sweep, entry: Entry) -> None:
         if fault := ranges_lib.fault(key, range_, {}, {k: v for k, v in flat.items() if k not in defaults}):
             raise UserError(f'it searches config.{key}: {fault}')
         if flat[key] not in range_:
-            raise UserError(
-                f'config.{key}={flat[key]} is outside of the range that is searched, {range_.text}; the first trial '
-                'has the value of the configuration, so widen the range or change the value'
-            )
+            raise UserError(f'config.{key}={flat[key]}, of the first trial, must be in the range, {range_.text}')
     start = untuned(sweep, entry)
     for key, range_ in entry.ranges.items():
         for end in range_.ends:

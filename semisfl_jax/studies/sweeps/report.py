@@ -19,14 +19,15 @@ from semisfl_jax.studies.sweeps import Sweep, search
 from semisfl_jax.studies.sweeps.search import COMPLETE, DIVERGED, PRUNED, Result, Trial
 
 KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', 'curve', 'why')  # of trials.csv
-FAR = 4.0  # times the median distance from the best: scores beyond it would flatten all others
+FAR = 4.0  # times the median's distance from the best: worse scores stand at the edge, or would flatten all others
 _PANELS = 3  # in a row
 
 
 def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> None:
     """Writes report.md, report.html, trials.csv and figures/ into `folder`; tuned.json once all trials have ended."""
     drawn = list(draw(found))
-    document.write(folder, _title(sweep), build(sweep, found, home, drawn), {'trials.csv': (KEYS, rows(found))}, drawn)
+    blocks = build(sweep, found, home, drawn)
+    document.write(folder, blocks, {'trials.csv': (KEYS, rows(found))}, drawn)
     if all(len(result.trials) == sweep.trials for result in found):
         file_io.write_json(folder / tuned.NAME, tuned.as_json(search.tuned_settings(sweep, found, home)))
     else:
@@ -35,29 +36,22 @@ def write(folder: Path, sweep: Sweep, found: Sequence[Result], home: Path) -> No
 
 def rows(found: Sequence[Result]) -> list[dict[str, Any]]:
     """A row of trials.csv for every trial that has ended; scores are not in percent."""
-    return [
-        {
-            'method': result.entry.title,
-            'trial': number,
-            'state': trial.state,
-            'validation': trial.score,
-            'rounds': trial.rounds,
-            'run': trial.run,
-            'settings': json.dumps(trial.values),
-            'curve': json.dumps(trial.curve),
-            'why': trial.why,
-        }
-        for result in found
-        for number, trial in enumerate(result.trials)
-    ]
+    lines = []
+    for result in found:
+        for number, trial in enumerate(result.trials):
+            settings, curve = json.dumps(trial.values), json.dumps(trial.curve)
+            outcome = (trial.state, trial.score, trial.rounds, trial.run, settings, curve, trial.why)
+            lines.append(dict(zip(KEYS, (result.entry.title, number, *outcome), strict=True)))
+    return lines
 
 
 def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Figure] = ()) -> list[Block]:
     """The report as a document."""
-    blocks: list[Block] = [Heading(1, _title(sweep))]
-    if sweep.warning:
-        blocks.append(Paragraph(sweep.warning, strong=True))
-    blocks += [Paragraph(_state(sweep, found)), Paragraph(_protocol(sweep))]
+    blocks: list[Block] = [Heading(1, f'{sweep.title} (scale {sweep.scale})' if sweep.scale else sweep.title)]
+    blocks += [Paragraph(sweep.warning, strong=True)] if sweep.warning else []
+    ended, total = sum(len(result.trials) for result in found), sweep.trials * len(found)
+    rest = '' if ended == total else ' Best settings are of those; tuned.json is written when all have ended.'
+    blocks += [Paragraph(f'{ended} of {total} trials have ended.{rest}'), Paragraph(_protocol(sweep))]
     blocks += [Listing(sweep.notes)] if sweep.notes else []
     scores = (
         'Validation scores are means over seeds of the means of the last ten evaluations. The score of the best of '
@@ -78,16 +72,6 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
         f'{plan.home([sweep.base])}; + after a commit marks changes that were not committed.'
     )
     return [*blocks, Heading(2, 'How the trials were made'), Paragraph(made), _commands(sweep, found, home)]
-
-
-def _title(sweep: Sweep) -> str:
-    return f'{sweep.title} (scale {sweep.scale})' if sweep.scale else sweep.title
-
-
-def _state(sweep: Sweep, found: Sequence[Result]) -> str:
-    ended, total = sum(len(result.trials) for result in found), sweep.trials * len(found)
-    rest = '' if ended == total else ' Best settings are of those; tuned.json is written when all have ended.'
-    return f'{ended} of {total} trials have ended.{rest}'
 
 
 def _protocol(sweep: Sweep) -> str:
@@ -132,16 +116,10 @@ def _ranges(sweep: Sweep, result: Result) -> Grid:
     ranges, first = result.entry.ranges, sweeps.untuned(sweep, result.entry)
     shares = search.importance(result.trials, ranges)
     best = {} if result.best is None else result.trials[result.best].values
-    lines = [
-        (
-            key,
-            range_.text,
-            str(first[key]),
-            str(best.get(key, NOTHING)),
-            f'{shares[key]:.2f}' if key in shares else NOTHING,
-        )
-        for key, range_ in ranges.items()
-    ]
+    lines = []
+    for key, range_ in ranges.items():
+        share = f'{shares[key]:.2f}' if key in shares else NOTHING
+        lines.append((key, range_.text, str(first[key]), str(best.get(key, NOTHING)), share))
     return Grid(('Key', 'Range', 'Untuned', 'Best', 'Importance (fANOVA)'), tuple(lines), code=(0,))
 
 
@@ -214,7 +192,9 @@ def _slices(result: Result) -> Any:
     panels = [axes] if len(ranges) == 1 else list(axes.flat)
     color = style.looks([result.entry.title])[result.entry.title].color
     edge, arrow = (0.03, 'v') if higher else (0.97, '^')
-    worst = farthest([trial.score for trial in result.trials if trial.score is not None], higher)
+    scores = [trial.score for trial in result.trials if trial.score is not None]
+    best = (max if higher else min)(scores)
+    worst = best + FAR * (statistics.median(scores) - best)
     for ax, (key, range_) in zip(panels, ranges.items(), strict=False):
         names = [str(value) for value in range_.values]
 
@@ -242,12 +222,6 @@ def _slices(result: Result) -> Any:
     for ax in panels[len(ranges) :]:
         ax.remove()
     return drawing
-
-
-def farthest(scores: Sequence[float], higher: bool) -> float:
-    """The worst score that a panel shows, FAR times as far from the best one as the median is."""
-    best, middle = (max if higher else min)(scores), statistics.median(scores)
-    return best + FAR * (middle - best)
 
 
 def _axis(ax: Axes, range_: Range, names: Sequence[str]) -> None:

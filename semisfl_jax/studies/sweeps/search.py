@@ -1,14 +1,15 @@
 """The search: which settings a trial has, whether it stops early, how it ended, and the file that remembers it.
 
-A proposal depends on the trials before it, on the seed of the search and on the number of the trial, and on nothing
-else: for every trial, a new sampler of Optuna with a seed of its own looks at the finished ones. Only ended trials are
-written down, each in one line, so that a search that was killed proposes the same again. Whether a trial stops early
-depends on its validation scores after certain rounds, not on when somebody looked; rounds beyond them do not count.
+A proposal depends on the ended trials, the seed of the search and the number of the trial alone, and only ended trials
+are written down, so that a search that was killed proposes the same again. Whether a trial stops early depends on its
+validation scores after certain rounds, not on when somebody looked; rounds beyond them do not count.
 """
 
 from __future__ import annotations
 
 import json
+import statistics
+import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -53,14 +54,14 @@ class Trial(NamedTuple):
 
 
 class Result(NamedTuple):
-    """The trials of a method that have ended."""
+    """The ended trials of a method."""
 
     entry: Entry
     trials: list[Trial]
 
     @property
     def score(self) -> Score:
-        """By which its trials are judged; there is one once a trial has ended."""
+        """By which trials are judged, once one has ended."""
         return score_of(self.trials[0].key)
 
     @property
@@ -71,7 +72,6 @@ class Result(NamedTuple):
         return max(scores, key=lambda number: sign * scores[number], default=None)
 
     def states(self) -> dict[str, int]:
-        """How many trials ended how."""
         return {state: sum(trial.state == state for trial in self.trials) for state in STATES}
 
 
@@ -97,8 +97,7 @@ class Case(NamedTuple):
 
 
 def run(sweep: Sweep, storage: Any, session: Session) -> None:
-    """Makes the trials that are missing: trial by trial, each for all methods, so that at any moment they have had
-    equal budgets.
+    """Makes the trials that are missing, each for all methods, so that at any moment they have had equal budgets.
 
     Raises:
       UserError: a run failed for another reason than numbers that are not finite, or so did a method's first.
@@ -114,37 +113,32 @@ def run(sweep: Sweep, storage: Any, session: Session) -> None:
     )
     with session.board(len(missing), len(missing) * sweep.config.rounds * len(sweep.seeds)) as board:
         for entry in missing:
-            case = _next(sweep, entry, trials(storage, entry.title), session.home)
-            words = ', '.join(f'{key}={value}' for key, value in case.values.items())
-            failed = session.make(board, case.job, f'{case.name}: {words}', partial(_stopped_after, case))
-            trial = _ended(case, failed)
-            _record(storage, entry, trial)
-            board.end(_outcome(trial, Result(entry, [*case.done, trial])))
-
-
-def _next(sweep: Sweep, entry: Entry, done: list[Trial], home: Path) -> Case:
-    """The next trial of a method: the first has the values of the configuration."""
-    values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
-    job = sweeps.job(sweep, entry, values)
-    return Case(sweep, entry, done, values, job, home / plan.RUNS / job.name)
+            done = trials(storage, entry.title)
+            values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
+            job = sweeps.job(sweep, entry, values)
+            case = Case(sweep, entry, done, values, job, session.home / plan.RUNS / job.name)
+            words = ', '.join(f'{key}={value}' for key, value in values.items())
+            trial = _ended(case, session.make(board, job, f'{case.name}: {words}', partial(_stopped_after, case)))
+            study = optuna().create_study(
+                study_name=entry.title, storage=storage, load_if_exists=True, direction=_direction(trial)
+            )
+            study.add_trial(_frozen(trial, entry.ranges))
+            board.end(_outcome(trial, Result(entry, [*done, trial])))
 
 
 def _stopped_after(case: Case) -> int:
-    """The round after which a trial stops early, being behind the median of the complete ones there; 0 if none of those
-    that its run has made so far. The first trial of a method never does."""
-    if not case.done or not case.sweep.prune:
+    """The round after which a trial stops early, its best score until then being behind the median of the complete ones
+    there; 0 if none of those that its run has made so far."""
+    complete = [trial for trial in case.done if trial.state == COMPLETE]
+    if not case.sweep.prune or len(complete) < RANDOM_TRIALS:
         return 0
-    library, study = optuna(), _study(case.done, case.entry.ranges)
-    pruner = library.pruners.MedianPruner(n_startup_trials=RANDOM_TRIALS, n_warmup_steps=0)
-    curve = case.at_stops(running_scores(case.folder, case.sweep.seeds, case.done[0].key))
+    key = case.done[0].key
+    better = max if score_of(key).higher_is_better else min
+    curve = case.at_stops(running_scores(case.folder, case.sweep.seeds, key))
     for at in curve:
-        running = library.trial.create_trial(
-            state=library.trial.TrialState.RUNNING,
-            params=case.values,
-            distributions=_distributions(case.entry.ranges),
-            intermediate_values={number: value for number, value in curve.items() if number <= at},
-        )
-        if pruner.prune(study, running):
+        best = better(value for number, value in curve.items() if number <= at)
+        middle = statistics.median([trial.curve[at] for trial in complete if at in trial.curve] or [best])
+        if best != middle and better(best, middle) == middle:
             return at
     return 0
 
@@ -216,21 +210,8 @@ def optuna() -> Any:
     return optuna
 
 
-class _Held:
-    """A lock of a journal that is held already: a sweep locks its folder."""
-
-    def acquire(self) -> bool:
-        return True
-
-    def release(self) -> None:
-        pass
-
-
 def open_journal(folder: Path, sweep: Sweep) -> Any:
-    """The storage of a sweep, in `folder`, which the caller has locked, with what the sweep is defined as.
-
-    The number of trials is not part of that: more trials continue the search. A last line truncated by a kill is
-    removed.
+    """The storage of a sweep, in `folder`, which the caller has locked; a last line truncated by a kill is removed.
 
     Raises:
       UserError: the folder belongs to another search, or a file of it cannot be read.
@@ -244,13 +225,16 @@ def open_journal(folder: Path, sweep: Sweep) -> Any:
     try:
         for line in whole:
             json.loads(line)  # Optuna forgives the last one, until it has written another behind it
-        return library.storages.JournalStorage(library.storages.journal.JournalFileBackend(str(file), lock_obj=_Held()))
+        # Other processes are locked out already, since the folder is
+        backend = library.storages.journal.JournalFileBackend(str(file), lock_obj=threading.Lock())
+        return library.storages.JournalStorage(backend)
     except Exception as error:  # whatever Optuna finds in a line that it did not write
         raise UserError(f'{file} is damaged ({error}); restore it from a copy, or remove it: runs are kept') from error
 
 
 def _check_definition(folder: Path, sweep: Sweep) -> None:
-    """Writes the definition into the folder of a new sweep, or compares it with that of an earlier start."""
+    """Writes the definition, without the number of trials, into the folder of a new sweep, or compares it with that of
+    an earlier start."""
     methods = {}
     for entry in sweep.entries:
         config = config_lib.resolve(sweeps.trial_config(sweep, entry, sweeps.untuned(sweep, entry)))
@@ -272,10 +256,8 @@ def _check_definition(folder: Path, sweep: Sweep) -> None:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing:
         more = f' and {len(differing) - 3} more' if len(differing) > 3 else ''
-        raise UserError(
-            f'{folder} belongs to another search ({"; ".join(differing[:3])}{more}); choose another --workdir, or '
-            'remove that folder: the runs, which other searches may need, are not in it'
-        )
+        other = f'{folder} belongs to another search ({"; ".join(differing[:3])}{more})'
+        raise UserError(f'{other}; choose another --workdir, or remove that folder: the runs are not in it')
 
 
 def trials(storage: Any, name: str) -> list[Trial]:
@@ -297,13 +279,6 @@ def find(sweep: Sweep, storage: Any) -> list[Result]:
     return [Result(entry, trials(storage, entry.title)[: sweep.trials]) for entry in sweep.entries]
 
 
-def _record(storage: Any, entry: Entry, trial: Trial) -> None:
-    """Writes down the next trial of a method."""
-    direction, library = _direction(trial), optuna()
-    study = library.create_study(study_name=entry.title, storage=storage, load_if_exists=True, direction=direction)
-    study.add_trial(_frozen(trial, entry.ranges))
-
-
 def _propose(done: Sequence[Trial], entry: Entry, seed: int) -> dict[str, Any]:
     """The values of the next trial of a method, by key; `seed`: of the search."""
     stream = rng.host(seed, 'sweep', entry.title, len(done))
@@ -311,7 +286,12 @@ def _propose(done: Sequence[Trial], entry: Entry, seed: int) -> dict[str, Any]:
         n_startup_trials=RANDOM_TRIALS, multivariate=True, seed=int(stream.integers(2**32))
     )
     asked = _study(done, entry.ranges, sampler).ask(_distributions(entry.ranges))
-    return {key: _rounded(asked.params[key], range_) for key, range_ in entry.ranges.items()}
+    return {
+        key: min(max(float(f'{value:.{DIGITS}g}'), range_.low), range_.high)
+        if type(value := asked.params[key]) is float and range_.scale != 'choice'
+        else value
+        for key, range_ in entry.ranges.items()
+    }
 
 
 def importance(done: Sequence[Trial], ranges: Mapping[str, Range]) -> dict[str, float]:
@@ -364,24 +344,38 @@ def _distributions(ranges: Mapping[str, Range]) -> dict[str, Any]:
     return found
 
 
-def _rounded(value: Any, range_: Range) -> Any:
-    if type(value) is not float or range_.scale == 'choice':
-        return value
-    return min(max(float(f'{value:.{DIGITS}g}'), range_.low), range_.high)
-
-
 # --- for studies
 
 
 def provenance(result: Result, home: Path) -> list[dict[str, str]]:
-    """Commits and machines of the runs of a method, without duplicates."""
-    made = [entry for trial in result.trials for entry in collect.read_provenance(home / plan.RUNS / trial.run)]
-    return [entry for number, entry in enumerate(made) if entry not in made[:number]]
+    """Commits and machines of the runs of a method."""
+    return [entry for trial in result.trials for entry in collect.read_provenance(home / plan.RUNS / trial.run)]
 
 
 def tuned_settings(sweep: Sweep, results: Sequence[Result], home: Path) -> tuned.Tuned:
     """The result of a sweep whose trials have all ended, for studies."""
-    flat, score = keys.flat(sweep.config), results[0].score
+    flat, score, methods = keys.flat(sweep.config), results[0].score, []
+    for result in results:
+        entry, first, number = result.entry, result.trials[0], result.best
+        assert number is not None
+        best = result.trials[number]
+        assert first.score is not None
+        assert best.score is not None
+        methods.append(
+            tuned.TunedMethod(
+                title=entry.title,
+                fixed=dict(entry.fixed),
+                settings=sweeps.settings(sweep, best.values),
+                trial=number,
+                validation=best.score,
+                untuned=sweeps.settings(sweep, first.values),
+                untuned_validation=first.score,
+                trials=len(result.trials),
+                states=result.states(),
+                ranges={key: range_.text for key, range_ in entry.ranges.items()},
+                run=best.run,
+            )
+        )
     return tuned.Tuned(
         sweep=sweep.name,
         scale=sweep.scale,
@@ -391,26 +385,5 @@ def tuned_settings(sweep: Sweep, results: Sequence[Result], home: Path) -> tuned
         about={key: flat[key] for key in tuned.ABOUT},
         commits=tuple(dict.fromkeys(made['commit'] for result in results for made in provenance(result, home))),
         optuna=optuna().__version__,
-        methods=tuple(_tuned_method(sweep, result) for result in results),
-    )
-
-
-def _tuned_method(sweep: Sweep, result: Result) -> tuned.TunedMethod:
-    number, entry, first = result.best, result.entry, result.trials[0]
-    assert number is not None
-    best = result.trials[number]
-    assert first.score is not None
-    assert best.score is not None
-    return tuned.TunedMethod(
-        title=entry.title,
-        fixed=dict(entry.fixed),
-        settings=sweeps.settings(sweep, best.values),
-        trial=number,
-        validation=best.score,
-        untuned=sweeps.settings(sweep, first.values),
-        untuned_validation=first.score,
-        trials=len(result.trials),
-        states=result.states(),
-        ranges={key: range_.text for key, range_ in entry.ranges.items()},
-        run=best.run,
+        methods=tuple(methods),
     )
