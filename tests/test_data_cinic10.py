@@ -58,34 +58,10 @@ def test_a_folder_is_cached_and_resized(folder, monkeypatch):
     assert data.load(folder_options(folder, image_size=8)).checksum == small.checksum != first.checksum
 
 
-def remove(directory):
-    for path in directory.iterdir():
-        path.unlink()
-    directory.rmdir()
-
-
-@pytest.mark.parametrize(
-    ('spoil', 'message'),
-    [
-        (lambda root: (root / 'test').rename(root / 'val'), 'must have the directories train/ and test/'),
-        (
-            lambda root: remove(root / 'train' / 'deer'),
-            "'deer' has no readable directory .*: correct config.data.image_folder",
-        ),
-        (lambda root: (root / 'test/ship/cifar10-test-0.png').unlink(), 'ship.* holds no images'),
-        (lambda root: (root / 'test/ship/cifar10-test-0.png').write_bytes(b'PNG'), r'test-0\.png.* cannot be decoded'),
-    ],
-)
-def test_an_incomplete_folder_is_one_clear_line(folder, spoil, message):
-    spoil(folder / 'cinic')
-    with pytest.raises(UserError, match=message) as caught:
+def test_a_folder_without_test_images_is_refused(folder):
+    (folder / 'cinic' / 'test').rename(folder / 'cinic' / 'val')
+    with pytest.raises(UserError, match='must have the directories train/ and test/'):
         data.load(folder_options(folder))
-    assert '\n' not in str(caught.value)
-
-
-def test_a_class_list_is_not_for_cinic10(folder):
-    with pytest.raises(UserError, match="class_list belongs to data set 'image100', not to 'cinic10'"):
-        data.load(folder_options(folder, class_list='classes.txt'))
 
 
 def test_without_data_one_line_says_where_they_are_published(tmp_path):

@@ -187,12 +187,10 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({**LABELS, 'mismatch': 1.01}, r'mismatch=1.01: use a share in \[0, 1\], or -1'),
         ({**LABELS, 'mismatch': -0.5}, 'mismatch=-0.5: use a share'),
-        ({**LABELS, 'mismatch': float('nan')}, 'mismatch=nan: use a share'),
-        ({'mismatch': 0.5}, 'mismatch=0.5 .* but they have none; give them labels'),
-        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'mismatch=0.0 .* but they have none'),
-        ({'client_labels': -1, 'mismatch': 0.0}, 'mismatch=0.0 .* but they have none'),
+        ({'mismatch': 0.5}, 'mismatch=0.5 needs labels'),
+        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'mismatch=0.0 needs labels'),
+        ({'client_labels': -1, 'mismatch': 0.0}, 'mismatch=0.0 needs labels'),
         # 6 labels of class 4 (90 * 49 / 700), and of the others more than 7
         ({'client_labels': 90, 'mismatch': 0.2}, 'mismatch=0.2: client 0 cannot .* having labeled ones of all'),
         (
@@ -236,24 +234,6 @@ def test_the_advice_helps():
 def test_mismatch_needs_known_labels():
     with pytest.raises(UserError, match='labels of 10 training images are unknown'):
         make(dataset_of(SKEWED, unknown=10), **LABELS, mismatch=0.5)
-
-
-@pytest.mark.parametrize(
-    ('key', 'value'),
-    [
-        ('mismatch', 2.0),
-        ('mismatch', 0.5),
-        ('min_images', -1),
-        ('max_images', 5),
-        ('min_labeled', -1),
-        ('labeled_alpha', -0.1),
-        ('classes_per_client', 0),
-    ],
-)
-def test_a_configuration_is_refused_before_data_are_read(key, value):
-    config = config_of(**{key: value})
-    with pytest.raises(UserError, match=f'config.federation.{key if key != "max_images" else "min_images"}='):
-        config_lib.check(config)
 
 
 # --- files and the command line
@@ -305,11 +285,3 @@ def test_from_the_command_line_and_through_a_file(tmp_path):
     assert built.partition.content_hash == made.content_hash
     np.testing.assert_array_equal(built.held, [totals, [10] * 10])
     assert words in '\n'.join(describe([built]))
-
-
-def test_a_share_that_cannot_be_ends_the_command_in_one_line(tmp_path, capsys):
-    assert runs.run(tmp_path / 'run', federation__mismatch=0.5) == 2
-    printed = capsys.readouterr().err.strip()
-    assert 'config.federation.mismatch=0.5 is about classes of labeled images at the clients' in printed
-    assert '\n' not in printed
-    assert not (tmp_path / 'run').exists()

@@ -227,14 +227,6 @@ def test_the_default_side_and_other_lists(folder):
     assert loaded.targets['edges'].train.sum() == pytest.approx(512 + 299, abs=3)  # thin, although enlarged
 
 
-def test_maps_are_cached(folder, monkeypatch):
-    first = data.load(options_of(folder))
-    monkeypatch.setattr('semisfl_jax.data.maps.picture', lambda *_: pytest.fail('decoded again'))
-    assert data.load(options_of(folder)).checksum == first.checksum
-    with pytest.raises(pytest.fail.Exception):
-        data.load(options_of(folder, image_size=6))
-
-
 def test_made_up_images_have_its_shapes(tmp_path):
     options = options_of(tmp_path, image_folder='', fake=True, fake_size=30)
     made = data.load(options)

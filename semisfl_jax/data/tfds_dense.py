@@ -119,16 +119,6 @@ def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example
 
 
 SETS = {
-    PETS: Set(
-        splits=('train', 'test'),
-        images=('image', 'segmentation_mask'),
-        other='label',
-        read=_read_pet,
-    ),
-    COCO: Set(
-        splits=('train', 'validation'),
-        images=('image', 'panoptic_image'),
-        other='panoptic_objects',
-        read=_read_coco,
-    ),
+    PETS: Set(('train', 'test'), ('image', 'segmentation_mask'), 'label', _read_pet),
+    COCO: Set(('train', 'validation'), ('image', 'panoptic_image'), 'panoptic_objects', _read_coco),
 }
