@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import cinic10 as cinic10_config
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import fake
 from semisfl_jax.data.folder import CINIC10_CLASSES
 from tests.encoded_images import encoded
 from tests.tfds_files import classes, options_of, pixels, write
@@ -86,16 +84,3 @@ def test_a_prepared_directory_is_found(tmp_path):
     np.testing.assert_array_equal(loaded.test_images, test)
     np.testing.assert_array_equal(loaded.test_labels, labels)
     assert loaded.mean == (0.47889522, 0.47227842, 0.43047404)
-
-
-def test_made_up_images_have_its_shapes(tmp_path):
-    options = cinic10_config.get_config().data
-    outline = data.outline(options)
-    assert (outline.image, outline.classes) == ((32, 32, 3), 10)
-    assert data.shape(options) == ((32, 32, 3), 10)
-    assert fake.counts('cinic10') == (90_000, 0, 90_000)
-    options.update(fake=True, fake_size=200)
-    made = data.load(options)
-    assert made.train_images.shape == (200, 32, 32, 3)
-    assert made.test_images.shape == (40, 32, 32, 3)
-    assert made.mean == (0.47889522, 0.47227842, 0.43047404)

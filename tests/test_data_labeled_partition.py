@@ -3,13 +3,9 @@
 import numpy as np
 import pytest
 
-from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import experiment
-from semisfl_jax.training.describe import describe
-from tests import runs
 from tests.partitions import SKEWED, config_of, dataset_of, held, loop
 
 # FedDure's split in small: 50 labels of every class at the clients, 450 images without
@@ -236,7 +232,7 @@ def test_mismatch_needs_known_labels():
         make(dataset_of(SKEWED, unknown=10), **LABELS, mismatch=0.5)
 
 
-# --- files and the command line
+# --- files
 
 
 def test_a_file_with_other_settings_says_which(tmp_path, caplog):
@@ -257,31 +253,3 @@ def test_a_file_with_other_settings_says_which(tmp_path, caplog):
         read = data.load_for(tmp_path / 'p.npz', dataset, config_of(**changes | other))
         assert read.content_hash == made.content_hash
         assert [record.getMessage().split('=')[0] for record in caplog.records] == named
-
-
-def test_from_the_command_line_and_through_a_file(tmp_path):
-    """digits: 100 labels of two classes for each of 10 clients, and 800 images, half of them of other classes."""
-    keys = {'algorithm': 'fedavg', 'k_s': 0, 'rounds': 1, 'federation__mu': 1, 'data__client_labels': 100}
-    keys |= {'data__num_labeled': 100, 'data__labeled_split': 'balanced', 'data__num_unlabeled': 800}
-    keys |= {'federation__partition': 'dirichlet_class', 'federation__alpha': 1.0, 'federation__min_images': 40}
-    apart = {'federation__labeled_partition': 'classes', 'federation__mismatch': 0.5}
-    result = runs.run_process(tmp_path / 'run', **keys, **apart)
-    assert result.returncode == 0, result.stderr
-    made, labels = data.load_partition(tmp_path / 'run' / 'partition.npz'), data.load(runs.config().data).train_labels
-    unlabeled, labeled = (data.describe(made, labels, kind) for kind in (False, True))
-    assert ((labeled > 0).sum(axis=1) == 2).all()
-    assert set(labeled[labeled > 0]) == {5}
-    totals = unlabeled.sum(axis=1)
-    assert (totals.sum(), totals.min() >= 40) == (800, True)
-    assert np.where(labeled, 0, unlabeled).sum(axis=1).tolist() == [round(total / 2) for total in totals]
-    words = (
-        f'; 10 clients, dirichlet_class(alpha=1.0), mismatch 0.5, {totals.min()} to {totals.max()} images each, 100 '
-        'more with labels by classes(2 per client), 10 images each, 3 active in a round, '
-    )
-    assert words in result.stdout
-    file = {'data__partition_file': tmp_path / 'run' / 'partition.npz'}
-    config = config_lib.resolve(runs.config(**keys, **apart, **file))
-    built = experiment.build(config)
-    assert built.partition.content_hash == made.content_hash
-    np.testing.assert_array_equal(built.held, [totals, [10] * 10])
-    assert words in '\n'.join(describe([built]))

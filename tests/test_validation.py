@@ -101,7 +101,7 @@ def test_files_have_them(tmp_path):
         data.load_for(tmp_path / 'p.npz', dataset, config)
     data.save(data.make_partition(dataset, config_of()), tmp_path / 'old.npz')
     assert not len(data.load_for(tmp_path / 'old.npz', dataset, config_of()).validation_index)
-    with pytest.raises(UserError, match='holds out 0 validation images, not 50: use another file'):
+    with pytest.raises(UserError, match=r'holds out 0 validation images, not 50: set --config\.data\.num_validation=0'):
         data.load_for(tmp_path / 'old.npz', dataset, config)
 
 
