@@ -130,7 +130,6 @@ def together(
     Depth keeps its values when the image grows, as it is relative.
 
     Args:
-      key, images, options: as in `weak`.
       targets: {task: [B, H, W] uint8}.
       points: tasks whose maps mark single pixels, which are moved one by one: the nearest pixel would lose some of them
         where images shrink, and double them where images grow.
@@ -158,11 +157,8 @@ def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int
     is `rac` of google-research/fixmatch: the original normalizes with mean 0.5, and then sets pixels from outside and
     those cut out to 0. Here that is done before normalization, with the color whose normalized value is nearest to 0,
     at most half a gray level off. The original's conversion through float images, which lowers some values by one, is
-    not reproduced.
-
-    Args:
-      key, images, options: as in `weak`.
-      middle: the color that normalizes to 0, C values in 0 .. 255, or one for all channels; used only by `fixmatch`.
+    not reproduced. `middle`: the color that normalizes to 0, C values in 0 .. 255, or one for all channels, for
+    `fixmatch`.
     """
     planes, name, batch = _to_planes(images, options), options.randaugment, images.shape[0]
     count = variants.FEDMATCH_OPERATIONS if name == 'fedmatch' and options.operations else options.operations

@@ -49,10 +49,8 @@ def find(name: str, data_dir: str, image_size: int) -> Source:
 
     def open_streams() -> tuple[Stream, Stream]:
         train, test = found.splits
-        return (
-            _stream(builder, train, found, size, tasks),
-            _stream(builder, test, found, size, tasks, known.original),
-        )
+        first = _stream(builder, train, found, size, tasks)
+        return first, _stream(builder, test, found, size, tasks, known.original)
 
     digest = hashlib.sha256(repr((VERSION, tasks)).encode()).hexdigest()[:4]
     key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
