@@ -7,7 +7,6 @@ import pytest
 
 from semisfl_jax.augment import AugmentOptions, operations, strong, variants, weak
 from semisfl_jax.core import rng
-from tests.pillow_operations import MC, to_planes
 
 
 @pytest.fixture(scope='module')
@@ -108,28 +107,6 @@ def test_any_number_of_images_is_changed(variant, changed):
     together = results(slice(None))
     for b in range(70):
         np.testing.assert_array_equal(together[b], results(slice(b, b + 1))[0])
-
-
-def test_the_same_images_for_every_client(clients):
-    """What only some arguments have an axis for is as if all had."""
-    images, keys = clients
-    same = jax.jit(lambda keys: jax.vmap(strong, in_axes=(0, None, None))(keys, images[0], OPTIONS))(keys)
-    each = jax.jit(lambda keys, images: jax.vmap(strong, in_axes=(0, 0, None))(keys, images, OPTIONS))
-    np.testing.assert_array_equal(same, each(keys, jnp.stack([images[0]] * 4)))
-
-
-def test_images_of_a_batch_are_independent():
-    """Given its parameters, an image meets the same fate among others as alone."""
-    images = np.random.default_rng(5).integers(0, 256, (28, 12, 12, 3), np.uint8)
-    op, v, sign = np.arange(28) % 14, np.arange(28) % 9 + 1, np.where(np.arange(28) < 14, 1, -1)
-    applied = np.ones(28, bool)
-    together = randaugment(to_planes(images), op, v, sign, applied, MC)
-    order = np.random.default_rng(6).permutation(28)
-    shuffled = randaugment(to_planes(images[order]), op[order], v[order], sign[order], applied, MC)
-    np.testing.assert_array_equal(shuffled, together[order])
-    for b in range(28):
-        alone = randaugment(to_planes(images[b : b + 1]), *(a[b : b + 1] for a in (op, v, sign, applied)), MC)
-        np.testing.assert_array_equal(alone[0], together[b])
 
 
 def test_weak_and_strong_draw_independently():

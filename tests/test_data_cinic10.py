@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from configs import cinic10 as cinic10_config
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import fake
 from semisfl_jax.data.folder import CINIC10_CLASSES
 from tests.encoded_images import encoded
 from tests.tfds_files import classes, options_of, pixels, write
@@ -58,34 +56,10 @@ def test_a_folder_is_cached_and_resized(folder, monkeypatch):
     assert data.load(folder_options(folder, image_size=8)).checksum == small.checksum != first.checksum
 
 
-def remove(directory):
-    for path in directory.iterdir():
-        path.unlink()
-    directory.rmdir()
-
-
-@pytest.mark.parametrize(
-    ('spoil', 'message'),
-    [
-        (lambda root: (root / 'test').rename(root / 'val'), 'must have the directories train/ and test/'),
-        (
-            lambda root: remove(root / 'train' / 'deer'),
-            "'deer' has no readable directory .*: correct config.data.image_folder",
-        ),
-        (lambda root: (root / 'test/ship/cifar10-test-0.png').unlink(), 'ship.* holds no images'),
-        (lambda root: (root / 'test/ship/cifar10-test-0.png').write_bytes(b'PNG'), r'test-0\.png.* cannot be decoded'),
-    ],
-)
-def test_an_incomplete_folder_is_one_clear_line(folder, spoil, message):
-    spoil(folder / 'cinic')
-    with pytest.raises(UserError, match=message) as caught:
+def test_a_folder_without_test_images_is_refused(folder):
+    (folder / 'cinic' / 'test').rename(folder / 'cinic' / 'val')
+    with pytest.raises(UserError, match='must have the directories train/ and test/'):
         data.load(folder_options(folder))
-    assert '\n' not in str(caught.value)
-
-
-def test_a_class_list_is_not_for_cinic10(folder):
-    with pytest.raises(UserError, match="class_list belongs to data set 'image100', not to 'cinic10'"):
-        data.load(folder_options(folder, class_list='classes.txt'))
 
 
 def test_without_data_one_line_says_where_they_are_published(tmp_path):
@@ -110,16 +84,3 @@ def test_a_prepared_directory_is_found(tmp_path):
     np.testing.assert_array_equal(loaded.test_images, test)
     np.testing.assert_array_equal(loaded.test_labels, labels)
     assert loaded.mean == (0.47889522, 0.47227842, 0.43047404)
-
-
-def test_made_up_images_have_its_shapes(tmp_path):
-    options = cinic10_config.get_config().data
-    outline = data.outline(options)
-    assert (outline.image, outline.classes) == ((32, 32, 3), 10)
-    assert data.shape(options) == ((32, 32, 3), 10)
-    assert fake.counts('cinic10') == (90_000, 0, 90_000)
-    options.update(fake=True, fake_size=200)
-    made = data.load(options)
-    assert made.train_images.shape == (200, 32, 32, 3)
-    assert made.test_images.shape == (40, 32, 32, 3)
-    assert made.mean == (0.47889522, 0.47227842, 0.43047404)

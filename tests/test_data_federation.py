@@ -111,21 +111,6 @@ def test_host_and_device_give_a_round_the_same_images(setting):
     )
 
 
-def test_streamed_federations_of_all_rounds_compile_once(setting):
-    dataset, partition, _ = setting
-    host = data.build_federation(dataset, partition, 'host')
-    traces = []
-
-    @jax.jit
-    def total(federation):
-        traces.append(1)
-        return federation.client_images.astype(np.int32).sum()
-
-    for rows in (np.arange(12).reshape(3, 4), np.arange(100, 112).reshape(3, 4)):
-        assert total(host.streamed(rows)) == dataset.train_images[rows].astype(np.int64).sum()
-    assert len(traces) == 1
-
-
 def test_clients_without_labels_have_an_empty_labeled_index(setting):
     dataset, _, config = setting
     config = config.copy_and_resolve_references()
@@ -156,12 +141,6 @@ def test_labels_that_nobody_knows_cannot_be_held(setting):
         data.build_federations(unknown, [partition], 'device', all_labels=True)
 
 
-def test_unknown_residency_is_a_user_error(setting):
-    dataset, partition, _ = setting
-    with pytest.raises(UserError, match="residency is 'gpu'"):
-        data.build_federation(dataset, partition, 'gpu')
-
-
 # --- cohorts
 
 
@@ -177,10 +156,6 @@ def test_a_cohort_is_ascending_distinct_and_of_the_seed_and_round():
     assert not np.array_equal(drawn[7], data.draw_cohort(1, 7, 30, 10))
 
 
-def test_all_clients_take_part_when_all_are_active():
-    assert data.draw_cohort(0, 3, 8, 8).tolist() == list(range(8))
-
-
 @pytest.mark.parametrize(('clients', 'active'), [(12, 4), (40, 1)])
 def test_clients_are_drawn_uniformly_and_in_pairs(clients, active):
     rounds = 3000
@@ -193,20 +168,6 @@ def test_clients_are_drawn_uniformly_and_in_pairs(clients, active):
     together = (member.T @ member / rounds)[~np.eye(clients, dtype=bool)]
     pair = active * (active - 1) / clients / (clients - 1)
     assert np.abs(together - pair).max() <= 5 * np.sqrt(pair * (1 - pair) / rounds)
-
-
-@pytest.mark.parametrize('first', [0, 4])
-def test_visits_are_counted_from_the_first_cross_entity_round(first):
-    expected = np.zeros(9, int)
-    for h in range(20):
-        np.testing.assert_array_equal(data.participations_before(2, h, 9, 4, first), expected)
-        ids = data.draw_cohort(2, h, 9, 4)
-        if h >= first:
-            np.testing.assert_array_equal(
-                data.add_participation(data.participations_before(2, h, 9, 4, first), ids)[ids], expected[ids] + 1
-            )
-            for client in ids:
-                expected[client] += 1
 
 
 def test_a_cohort_carries_its_own_visits():

@@ -51,12 +51,6 @@ def test_an_imagenet_folder_gives_the_listed_classes(imagenet):
     assert loaded.checksum == data.load(folder_options(imagenet)).checksum
 
 
-def test_a_folder_at_another_size_is_another_cache_entry(imagenet):
-    assert data.load(folder_options(imagenet)).train_images.shape[1:] == (144, 144, 3)
-    assert data.load(folder_options(imagenet, image_size=32)).train_images.shape[1:] == (32, 32, 3)
-    assert len(list((imagenet / 'cache').glob('[!.]*'))) == 2
-
-
 def test_one_hundred_classes_need_no_list(tmp_path):
     for split in ('train', 'val'):
         for k in range(100):

@@ -94,15 +94,6 @@ def test_scenes_are_cached_and_padded(prepared, monkeypatch):
         np.testing.assert_array_equal(again.targets[task].train, first.targets[task].train)
 
 
-def test_a_damaged_map_is_painted_again(prepared):
-    first = data.load(options_of(prepared, name='mnist_scenes'))
-    (entry,) = (prepared / 'cache').glob('mnist_scenes-48px-*')
-    (entry / 'test_target_depth.npy').unlink()
-    again = data.load(options_of(prepared, name='mnist_scenes'))
-    assert again.checksum == first.checksum
-    assert (entry / 'test_target_depth.npy').exists()
-
-
 def test_other_digits_are_other_scenes(prepared, tmp_path_factory):
     other = tmp_path_factory.mktemp('other')
     digits = {split: (pixels(20, (28, 28, 1)), np.arange(20) % 10) for split in ('train', 'test')}

@@ -1,7 +1,6 @@
 """Partitions in files: what a file gives back, and every file that is refused."""
 
 import dataclasses
-import json
 
 import numpy as np
 import pytest
@@ -174,21 +173,3 @@ def test_no_file_and_no_permission_are_user_errors(saved, tmp_path):
     (tmp_path / 'file').write_text('')
     with pytest.raises(UserError, match=r'cannot write .*choose another file'):
         data.save(made, tmp_path / 'file' / 'p.npz')
-
-
-def test_the_file_holds_no_pickle(saved):
-    *_, path = saved
-    with np.load(path, allow_pickle=False) as file:
-        meta = json.loads(str(file['meta']))
-        assert all(file[key].dtype == np.int32 for key in file.files if key != 'meta')
-    assert meta['dataset'] == 'toy'
-    assert meta['settings']['num_labeled'] == 100
-
-
-def test_other_settings_than_the_files_are_named(saved, caplog):
-    dataset, _, made, path = saved
-    with caplog.at_level('WARNING', logger='semisfl_jax'):
-        read = data.load_for(path, dataset, config_of(num_labeled=50, client_labels=40, partition='dirichlet'))
-    assert read.content_hash == made.content_hash
-    assert [r.getMessage() for r in caplog.records if 'num_labeled' in r.getMessage()]
-    assert len(caplog.records) == 1

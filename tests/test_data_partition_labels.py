@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
@@ -68,14 +67,6 @@ def test_labels_of_clients_by_dirichlet_beside_equal_shares():
     held = np.array([class_counts(dataset.train_labels, rows, 4) for rows in made.client_labeled_index])
     assert np.abs(held - draws / draws.sum(axis=0) * 50).max() <= 1 + 1e-6
     assert made.settings['alpha'] == 0.5
-
-
-def test_a_rule_from_outside_deals_labels(monkeypatch):
-    monkeypatch.setitem(data.PARTITIONS, 'first', lambda sizes, chosen: np.eye(7, 1, dtype=int) * sizes)
-    config = config_of(client_labels=48, labeled_partition='first')
-    config_lib.check(config)
-    made = data.make_partition(dataset_of([500] * 4), config)
-    assert [len(rows) for rows in made.client_labeled_index] == [48, 0, 0, 0, 0, 0, 0]
 
 
 def spoiled(sizes, **cells):

@@ -190,25 +190,6 @@ def test_a_single_object_with_a_single_part(folder):
     np.testing.assert_array_equal(unpadded(data.load(options_of(folder)), 'parts')[0], expected)
 
 
-def test_every_part_of_a_person_has_a_class(folder):
-    """PASCAL-Part's 24 names, in the six classes of the papers."""
-    classes = {
-        1: ('head', 'leye', 'reye', 'lear', 'rear', 'lebrow', 'rebrow', 'nose', 'mouth', 'hair'),
-        2: ('torso', 'neck'),
-        3: ('luarm', 'ruarm'),
-        4: ('llarm', 'rlarm', 'lhand', 'rhand'),
-        5: ('luleg', 'ruleg'),
-        6: ('llleg', 'rlleg', 'lfoot', 'rfoot'),
-    }
-    names = [(name, number) for number, group in classes.items() for name in group]
-    assert len(names) == 24
-    masks = [mask((row, row + 1), (0, 36)) for row in range(24)]
-    people = {'anno': anno(15, [name for name, _ in names], masks)}
-    scipy.io.savemat(folder / 'PASCAL_MT/human_parts/2008_000008.mat', people)
-    parts = unpadded(data.load(options_of(folder)), 'parts')[0]
-    assert parts[:, 7].tolist() == [number for _, number in names] + [0] * 12
-
-
 def test_parts_may_be_pngs(folder):
     classes = np.repeat(np.arange(6, dtype=np.uint8), 6)[:, None] * np.ones(36, np.uint8)
     (folder / 'PASCAL_MT/human_parts/2009_000005.mat').unlink()
@@ -225,14 +206,6 @@ def test_the_default_side_and_other_lists(folder):
     assert loaded.targets['parts'].train.shape == (1, 512, 512)
     assert loaded.train_labels.tolist() == [4]
     assert loaded.targets['edges'].train.sum() == pytest.approx(512 + 299, abs=3)  # thin, although enlarged
-
-
-def test_maps_are_cached(folder, monkeypatch):
-    first = data.load(options_of(folder))
-    monkeypatch.setattr('semisfl_jax.data.maps.picture', lambda *_: pytest.fail('decoded again'))
-    assert data.load(options_of(folder)).checksum == first.checksum
-    with pytest.raises(pytest.fail.Exception):
-        data.load(options_of(folder, image_size=6))
 
 
 def test_made_up_images_have_its_shapes(tmp_path):

@@ -98,21 +98,11 @@ def test_fake_images_are_deterministic_and_learnable():
     assert (distance.argmin(axis=1) == first.test_labels).mean() > 0.95
 
 
-def test_fake_images_follow_the_image_size():
-    assert data.load(data_options(name='stl10', fake=True, fake_size=20, image_size=24)).test_images.shape[1:] == (
-        24,
-        24,
-        3,
-    )
-
-
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
         ({'name': 'flowers', 'fake': True}, "no synthetic images for data set 'flowers'"),
-        ({'name': 'mnist', 'fake': True, 'fake_size': -1}, 'fake_size is -1'),
         ({'name': 'mnist', 'fake_size': 100}, 'fake_size is for synthetic images'),
-        ({'name': 'digits', 'image_size': -3}, 'image_size is -3'),
         ({'name': 'digits', 'image_folder': '/x'}, "image_folder belongs to data set 'folder' or 'image100' or "),
         ({'name': 'digits', 'class_list': 'x.txt'}, "class_list belongs to data set 'image100'"),
         ({'name': 'image100'}, 'needs --config.data.class_list'),

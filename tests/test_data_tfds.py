@@ -10,7 +10,6 @@ from PIL import Image
 from configs.default import get_config
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import tfds_source
 from tests.tfds_files import classes, options_of, pixels, tfds, write
 
 
@@ -130,16 +129,6 @@ def test_image100_comes_out_of_imagenet2012(tmp_path):
     (tmp_path / 'classes.txt').write_text(f'{names[4]}\nn99999999\n')
     with pytest.raises(UserError, match=r"'n99999999' of config.data.class_list is not a class"):
         data.load(options)
-
-
-def test_the_second_load_comes_from_the_cache(tmp_path, monkeypatch):
-    splits = {'train': (pixels(12, (6, 6, 3)), np.arange(12) % 3), 'test': (pixels(6, (6, 6, 3)), np.arange(6) % 3)}
-    write(tmp_path, 'again', '1.0.0', splits, (6, 6, 3), classes(3))
-    first = data.load(options_of(tmp_path, name='again'))
-    monkeypatch.setattr(tfds_source, 'decode_chunk', lambda *_: pytest.fail('decoded again'))
-    second = data.load(options_of(tmp_path, name='again'))
-    assert first.checksum == second.checksum
-    np.testing.assert_array_equal(first.train_images, second.train_images)
 
 
 def test_other_files_of_the_same_name_are_other_data(tmp_path):

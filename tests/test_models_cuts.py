@@ -88,11 +88,3 @@ def test_dropout_stands_where_the_authors_have_it(name, layer):
 def test_cut_out_of_range(index):
     with pytest.raises(UserError, match=rf'split_index={index}: .* use 1 to 3'):
         models.build('small_cnn', 10, (8, 8, 1), split_index=index)
-
-
-@pytest.mark.parametrize(
-    ('layers', 'paper_split', 'message'), [(1, 1, 'this model has 1 layers'), (3, 3, 'paper_split=3: .* use 1 to 2$')]
-)
-def test_an_architecture_that_cannot_be_cut(layers, paper_split, message):
-    with pytest.raises(UserError, match=message):
-        models.cut(models.zoo.Architecture((None,) * layers, paper_split), (8, 8, 1), None, 'none', 1)

@@ -125,22 +125,6 @@ def test_bfloat16_computes_in_bfloat16_and_gives_float32():
         assert 1e-4 < error < 0.1  # bfloat16 keeps 8 bits: 0.4 % a number
 
 
-@pytest.mark.slow
-def test_a_step_of_a_whole_model():
-    model = models.build_dense('deeplabv3plus_resnet18', 4, (32, 32, 3), dtype='bfloat16')
-    variables = jax.jit(model.init)(jax.random.key(0))
-    x = jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
-
-    def loss(bottom, top):
-        maps, _ = model.bottom({**variables.bottom, 'params': bottom}, x, None, True)
-        outputs, _ = model.top({**variables.top, 'params': top}, maps, jax.random.key(2), True)
-        return -jnp.mean(jax.nn.log_softmax(outputs)[..., 0])
-
-    gradients = jax.jit(jax.grad(loss, (0, 1)))(variables.bottom['params'], variables.top['params'])
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(gradients))
-    assert all(np.any(leaf) for leaf in jax.tree.leaves(gradients[0]))
-
-
 def test_every_convolution_keeps_the_fast_form_inside_a_loop():
     """Of the small net in all passes, as XLA's CPU backend wants them: no groups."""
     model = models.build_dense('scene_net', 3, (16, 16, 3), convolution='direct')

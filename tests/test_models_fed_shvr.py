@@ -8,20 +8,17 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import cifar10, mnist
 from semisfl_jax import config as config_lib
 from semisfl_jax import models
 from semisfl_jax.core import cross_entity
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import LOCAL_CLIENTS
 from semisfl_jax.costs.prices import ModelSpec, measure
-from semisfl_jax.cuts import pricing
 from semisfl_jax.models import layers, zoo
 from semisfl_jax.models.split import Stack
 from tests import runs
 from tests.architectures import count
 from tests.convolution import convolve
-from tests.marks import slow_but
 
 # Kernels, outputs of nine convolutions, the classifier; BatchNorm has a scale and a shift of every output
 CHANNELS = (3, 128, 128, 128, 256, 256, 256, 512, 256, 128)
@@ -45,31 +42,6 @@ def test_parameters_of_the_mlp(name, hidden, total):
     pieces = measure(ModelSpec(name, 10, (28, 28, 1), None, 'none', 128))
     assert pieces.whole_bytes == 4 * total
     assert pieces.bottom_work.forward == pytest.approx(2 * 784 * hidden, rel=0.01)
-
-
-def test_bytes_of_the_mlp():
-    """What Fed-SHVR sends to a client: 15.16 MiB."""
-    assert round(measure(ModelSpec('mlp5000', 10, (28, 28, 1), None, 'none', 128)).whole_bytes / 2**20, 2) == 15.16
-
-
-def test_the_only_cut_of_the_mlp_is_priced():
-    config = mnist.get_config()
-    config.model.name = 'mlp5000'
-    priced = pricing(config)
-    assert (priced.chosen, [cut.cut for cut in priced.cuts], priced.cuts[0].features) == (1, [1], 5000)
-    assert priced.cuts[0].bottom == 4 * (784 * 5000 + 5000)
-    assert priced.whole.down == priced.whole.up == 4 * 3_975_010
-
-
-@pytest.mark.slow
-def test_the_cuts_of_cnn13_are_priced():
-    config = cifar10.get_config()
-    config.model.name = 'cnn13'
-    priced = pricing(config)
-    assert priced.chosen == 9
-    layers = [k * k * a * b + 3 * b for k, (a, b) in zip(KERNELS, itertools.pairwise(CHANNELS), strict=True)]
-    buffers = [2 * b for b in CHANNELS[1:]]
-    assert [cut.bottom for cut in priced.cuts] == list(4 * (np.cumsum(layers) + np.cumsum(buffers)))
 
 
 def test_parameters_of_cnn13():
@@ -107,19 +79,6 @@ def test_mlp_against_numpy(shape):
     expected = np.maximum(images.reshape(3, -1) @ hidden + shift, 0.0)
     np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(logits, expected @ out + end, rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize('name', ['mlp200', 'cnn13'])
-def test_initial_weights_are_pytorch_uniform(name):
-    model = models.build(name, 10, (28, 28, 3))
-    variables = jax.jit(model.init)(jax.random.key(0))
-    for piece in variables[:2]:
-        for name, layer in piece['params'].items():
-            layer = layer.get('dense', layer)
-            bound = np.float32(np.prod(layer['kernel'].shape[:-1]) ** -0.5)
-            for leaf in (layer['kernel'], layer['bias']):
-                assert np.max(np.abs(leaf)) <= bound, name
-            assert np.std(layer['kernel']) == pytest.approx(bound / np.sqrt(3), rel=0.1)
 
 
 NARROW = {'channels': (3, 4, 5, 4, 3), 'depths': (3, 3)}
@@ -191,14 +150,6 @@ def test_cnn13_against_numpy(side):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4 * np.abs(wanted).max())
 
 
-@pytest.mark.parametrize('convolution', slow_but(models.CONVOLUTIONS[1:], 'direct'))
-def test_lowerings_give_the_same_cnn13(convolution):
-    model, variables, images = narrow_cnn13(convolution=convolution)
-    expected = in_numpy(variables, images)[-2]
-    features, _ = model.bottom(variables.bottom, images, None, False)
-    np.testing.assert_allclose(features, expected, rtol=1e-4, atol=1e-4 * np.abs(expected).max())
-
-
 def test_dropout_ends_the_first_two_stages():
     """Half of the numbers after them are zero in training, none after other layers, as LeakyReLU makes no zeros. In
     evaluation there are none, and no key is read."""
@@ -217,25 +168,6 @@ def test_dropout_ends_the_first_two_stages():
     for one, other in zip(*(evaluate(variables, images, key) for key in keys), strict=True):
         np.testing.assert_array_equal(one, other)
         assert not np.any(np.asarray(one) == 0.0)
-
-
-def test_a_convolution_drops_out_after_pooling_and_doubles_the_others():
-    x = jax.random.normal(jax.random.key(0), (4, 6, 6, 2))
-    options = {'features': 5, 'norm': True, 'pool': 'floor', 'negative_slope': 0.1}
-    variables = layers.ConvLayer(**options).init(jax.random.key(1), x, train=False)
-
-    def run(**more):
-        layer = layers.ConvLayer(**options, **more)
-        return np.asarray(
-            layer.apply(variables, x, True, rngs={'dropout': jax.random.key(2)}, mutable='batch_stats')[0]
-        )
-
-    whole, dropped = run(), run(dropout=0.5)
-    assert whole.shape == (4, 3, 3, 5)
-    assert 0.3 < np.mean(dropped == 0.0) < 0.7
-    np.testing.assert_allclose(dropped[dropped != 0.0], 2 * whole[dropped != 0.0], rtol=1e-6)
-    assert np.any((dropped == 0.0).any(-1) & (dropped != 0.0).any(-1))  # numbers, not whole pixels
-    np.testing.assert_allclose(run(last=True), whole.mean((1, 2)), rtol=1e-5, atol=1e-7)
 
 
 def test_clients_draw_dropout_of_their_own():

@@ -11,7 +11,6 @@ import pytest
 from semisfl_jax import models
 from semisfl_jax.models import lowerings, pooling
 from tests.convolution import convolve
-from tests.trees import assert_trees_close
 
 STRIDED = [(3, 1, 2), (1, 0, 2), (3, 0, 2), (5, 2, 3)]  # one side of 9 x 8 ends between two windows
 
@@ -94,26 +93,6 @@ def test_corners_of_windows(size, padding, channels):
     expected = np.stack([full[:, i : 2 * height : 2, j : 2 * width : 2] for i in (0, 1) for j in (0, 1)], axis=-2)
     got = lowerings.direct_corners(jnp.asarray(x), jnp.asarray(kernel), padding)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('name', 'shape'), [('small_cnn', (9, 8, 1)), ('cnn', (28, 28, 1)), ('cnn', (32, 32, 3))])
-def test_lowerings_give_the_same_features_and_gradients(name, shape):
-    """Pooling included: with `direct`, the first layer is computed corner by corner."""
-    results = []
-    for lowering in lowerings.LOWERINGS:
-        model = models.build(name, 10, shape, convolution=lowering)
-        parameters = model.init(jax.random.key(0))
-        images = jax.random.normal(jax.random.key(1), (3, *shape))
-
-        def loss(params, model=model, parameters=parameters, images=images):
-            features, _ = model.bottom({'params': params}, images, None, True)
-            logits, _ = model.top(parameters.top, features, None, True)
-            return jnp.sum(logits**2), features
-
-        results.append(jax.value_and_grad(loss, has_aux=True)(parameters.bottom['params']))
-    for other in results[1:]:
-        assert_trees_close(other, results[0], rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize(('name', 'number'), [('cnn', 2), ('wresnet28x2', 28)])

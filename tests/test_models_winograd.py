@@ -7,10 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import models
 from semisfl_jax.models import lowerings, winograd
 from tests.convolution import convolve
-from tests.trees import assert_trees_close
 
 SIDES = [(6, 8), (5, 7), (4, 5), (1, 2), (3, 1)]  # whole tiles, and tiles that reach beyond the last row or column
 PADDINGS = [0, 1, 2]
@@ -98,20 +96,3 @@ def test_where_it_is_taken(kernel, stride, dilation, dtype, suits):
     text = jax.jit(lambda x, k: lowerings.winograd(x, k, 1, stride, dilation)).lower(x, weights).as_text()
     assert ('stablehlo.convolution' in text) != suits
     assert text.count('stablehlo.dot_general') == (16 if suits else 0)
-
-
-@pytest.mark.slow
-def test_alexnet_computes_the_same_as_with_the_other_form():
-    """Three of its five convolutions are Winograd's."""
-    results = []
-    for form in ('winograd', 'native'):
-        model = models.build('alexnet', 10, (32, 32, 3), convolution=form)
-        parameters = model.init(jax.random.key(0))
-        images = jax.random.normal(jax.random.key(1), (2, 32, 32, 3))
-
-        def loss(params, model=model, parameters=parameters, images=images):
-            features, _ = model.bottom({'params': params}, images, None, True)
-            return jnp.sum(model.top(parameters.top, features, None, False)[0] ** 2), features
-
-        results.append(jax.value_and_grad(loss, has_aux=True)(parameters.bottom['params']))
-    assert_trees_close(*results, rtol=1e-3, atol=1e-5)

@@ -1,6 +1,5 @@
 """Tasks by name, what they show and label, and Delta_m."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -118,12 +117,3 @@ def test_delta_m_of_the_paper():
     )
     with pytest.raises(ValueError, match='tasks differ'):
         delta_m(local, {'semseg': 1.0}, higher)
-
-
-def test_losses_and_counts_work_under_jit():
-    for name in tasks.NAMES:
-        task = tasks.make(name, OUTPUTS[name])
-        shape = (2, 8, 8) if task.dense else (2,)
-        outputs, targets = np.zeros((*shape, task.outputs), np.float32), np.zeros(shape, np.uint8)
-        assert np.isfinite(jax.jit(task.loss)(outputs, targets.astype(int)))
-        jax.eval_shape(task.scorer.count, outputs, targets, np.ones(2, bool))

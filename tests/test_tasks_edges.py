@@ -9,7 +9,7 @@ import scipy.sparse.csgraph
 import scipy.spatial
 
 from semisfl_jax import tasks
-from semisfl_jax.data import bundled, maps, scenes
+from semisfl_jax.data import maps
 from semisfl_jax.tasks import IGNORED, edges
 
 THICK = """
@@ -223,20 +223,3 @@ def test_blocks_equal_the_whole(monkeypatch):
     monkeypatch.setattr(edges, 'AT_ONCE', 2 * 40 * 40)
     assert odsf(guess, truth) == whole
     assert 0.05 < whole < 0.95
-
-
-def test_a_filled_mask_is_far_below_an_edge_map():
-    """Scenes of digits, 96 x 96: all digits filled and dilated, against the true edges, three pixels wide.
-
-    The former, scored within a pixel, without thinning and matching, had 99 % in scenes of 32 x 32.
-    """
-    ingredients = bundled.ingredients('test')
-    recipes = [scenes.draw(bundled.DIGIT_SCENES, 'test', row, ingredients) for row in range(20)]
-    targets = [scenes.paint(recipe, ingredients, 96)[2] for recipe in recipes]
-    truth, digits = np.stack([t['edges'] for t in targets]), np.stack([t['semseg'] for t in targets]) > 0
-    square = np.ones((1, 3, 3))
-    mask, wide = (scipy.ndimage.binary_dilation(edge, square) for edge in (digits, truth == 1))
-    scores = {'mask': odsf(digits, truth), 'dilated': odsf(mask, truth), 'wide edges': odsf(wide, truth)}
-    print({name: f'{100 * score:.2f}' for name, score in scores.items()})
-    assert scores['wide edges'] > 0.9
-    assert max(scores['mask'], scores['dilated']) < 0.2

@@ -172,17 +172,6 @@ def test_keypoints_survive_shrinking():
     assert (np.asarray(maps['edges']) == 1).sum() < 0.6 * points.sum()
 
 
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'scale_min': 0.1}, 'augment.scale_min=0.1 is out of range: use 0.25 to 4'),
-        ({'scale_max': 5.0}, 'augment.scale_max=5.0 is out of range'),
-        ({'scale_min': 1.2}, 'augment.scale_min=1.2 is above augment.scale_max=1.0'),
-        ({'rotate': -5.0}, 'augment.rotate=-5.0 is out of range: use 0 to 180'),
-        ({'rotate': 181.0}, 'augment.rotate=181.0'),
-    ],
-)
-def test_bad_options(changes, message):
-    with pytest.raises(UserError, match=message) as error:
-        check(PLAIN._replace(**changes))
-    assert '\n' not in str(error.value)
+def test_scales_in_the_wrong_order_are_refused():
+    with pytest.raises(UserError, match=r'augment\.scale_min=1\.2 is above augment\.scale_max=1\.0'):
+        check(PLAIN._replace(scale_min=1.2))

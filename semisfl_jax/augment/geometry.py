@@ -136,9 +136,9 @@ def gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
 #
 # Every image has its `scale` and `angle`, both [B] float32. Coordinates are integers in units of 2^-16 pixels, so all
 # but the few factors of an image is exact. A pixel of the result is from outside where the nearest one to it lies
-# outside the image, in all three functions alike.
+# outside the image, in all three functions alike. With scales from 1/4 to 4 and images of up to 4,096 pixels,
+# coordinates fit in 32 bits.
 
-SMALLEST_SCALE, LARGEST_SCALE = 0.25, 4.0  # scales for which coordinates in images of up to 4,096 pixels fit in 32 bits
 UNKNOWN = 255  # fills maps from outside, and is not a label
 _ONE = 1 << 16
 

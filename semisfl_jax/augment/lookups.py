@@ -105,10 +105,7 @@ def changed(
     Args:
       change: (planes, op, *others), each with any length of the leading axis -> the images after their operations.
       alike: the names of the operations, ordered so that those with the same steps are adjacent, Identity last.
-      variant: the RandAugment variant.
-      planes: [B, C, H, W] uint8.
-      op: [B] int32, index into variant.operations; images with Identity are not changed.
-      *others: [B, ...].
+      planes, op, others: [B, C, H, W] uint8; [B] int32, index into variant.operations; [B, ...].
     """
     if not _skips():
         return change(planes, op, *others)

@@ -121,7 +121,6 @@ def randaugment(
       v: [B] int32 in variant.first .. variant.levels - 1, the strength.
       sign: [B] int32, 1 or -1: the direction, if the operation has one.
       applied: [B] bool; False leaves an image unchanged.
-      variant: the RandAugment variant.
       center: [B, 2] float32, for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
     """
     op = jnp.where(applied, op, variant.place('Identity'))

@@ -176,18 +176,14 @@ class Drawn(NamedTuple):
 def draw_placement(
     uniform: Array, shape: tuple[int, ...], flip: bool, crop: float
 ) -> tuple[Array, Array, Array, tuple[int, int]]:
-    """The arguments of geometry.flip_crop from numbers [3, B], given the planes' shape.
-
-    Returns:
-      flip [B] bool, top [B] and left [B] int32, (rows, columns) of padding.
-    """
+    """The arguments of geometry.flip_crop from numbers [3, B], given the planes' shape."""
     pad = int(crop * shape[2]), int(crop * shape[3])
     mirror, top, left = uniform
     return flip & (mirror < 0.5), _choice(top, 2 * pad[0] + 1), _choice(left, 2 * pad[1] + 1), pad
 
 
 def draw_similarity(uniform: Array, scale_min: float, scale_max: float, rotate: float) -> tuple[Array, Array]:
-    """The arguments of similarity.image from numbers [2, B]: scales and degrees, both [B], uniform in their ranges."""
+    """The arguments of geometry.scale_rotate from numbers [2, B]: scales and degrees, both [B]."""
     scale, angle = uniform
     return scale_min + (scale_max - scale_min) * scale, rotate * (2 * angle - 1)
 
@@ -195,7 +191,8 @@ def draw_similarity(uniform: Array, scale_min: float, scale_max: float, rotate: 
 def draw_half(uniform: Array, variant: Variant) -> Drawn:
     """An operation per image in variants mc and fixmatch from numbers [4, B]: applied with p = 0.5, at any level."""
     op, v, sign, applied = uniform
-    return Drawn(_choice(op, variant.pool), _level(v, variant), _sign(sign), applied < 0.5)
+    level = variant.first + _choice(v, variant.levels - variant.first)
+    return Drawn(_choice(op, variant.pool), level, _sign(sign), applied < 0.5)
 
 
 def draw_uneven(uniform: Array, variant: Variant) -> Drawn:
@@ -221,10 +218,6 @@ def draw_center(uniform: Array, shape: tuple[int, ...]) -> Array:
 def _choice(uniform: Array, count: int | Array) -> Array:
     """0 .. count - 1, equally likely, int32."""
     return (uniform * count).astype(jnp.int32)
-
-
-def _level(uniform: Array, variant: Variant) -> Array:
-    return variant.first + _choice(uniform, variant.levels - variant.first)
 
 
 def _sign(uniform: Array) -> Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
@@ -11,12 +10,11 @@ import jax.numpy as jnp
 
 from semisfl_jax.augment import geometry, operations, variants
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError, use_one_of
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array
 
 SMALLEST_SIDE = 8
 POINT_TASKS = ('keypoints',)  # their targets mark single pixels
-MOST_OPERATIONS = 100  # per image; far more than the 14 distinct ones of `mc`
 # Variant -> options that it ignores: accepted values (those that match its behavior), and why there is no choice.
 _UNHEEDED = {
     'mc': {},
@@ -29,14 +27,6 @@ _UNHEEDED = {
     },
 }
 VARIANTS = tuple(_UNHEEDED)
-_RANGES = {
-    'operations': (0, MOST_OPERATIONS),
-    'magnitude': (2, variants.FULL_STRENGTH + 1),
-    'cutout': (0, math.inf),
-    'scale_min': (geometry.SMALLEST_SCALE, geometry.LARGEST_SCALE),
-    'scale_max': (geometry.SMALLEST_SCALE, geometry.LARGEST_SCALE),
-    'rotate': (0, 180),
-}
 # Variant -> uniform numbers for the image before its operations, for each operation, and after them
 _NUMBERS = {'mc': (3, 4, 2), 'semifl': (3, 6, 0), 'fixmatch': (3, 4, 2), 'fedmatch': (4, 3, 0)}
 
@@ -56,15 +46,8 @@ class AugmentOptions(NamedTuple):
 
 
 def check(options: AugmentOptions) -> None:
-    """Raises UserError for a value that is invalid or does not apply to the variant of RandAugment."""
+    """Raises UserError for values that conflict, or do not apply to the variant; configs/default.py has the ranges."""
     name = options.randaugment
-    if name not in VARIANTS:
-        raise UserError(f"augment.randaugment='{name}' is unknown; {use_one_of(name, VARIANTS)}")
-    if not 0 <= options.crop < 1:
-        raise UserError(f'augment.crop={options.crop} is not a share of the side: use at least 0 and below 1')
-    for key, (lowest, highest) in _RANGES.items():
-        if not lowest <= (value := getattr(options, key)) <= highest:
-            raise UserError(f'augment.{key}={value} is out of range: use {lowest:g} to {highest:g}')
     if options.scale_min > options.scale_max:
         raise UserError(
             f'augment.scale_min={options.scale_min} is above augment.scale_max={options.scale_max}: exchange them'
@@ -126,12 +109,7 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
     """Horizontal flip, then reflect-padded random crop: the weak view of TransformFixMatch (kekmodel).
 
     Scaling and rotation follow if the options ask for them, about the center and at once; what comes from outside the
-    image is black.
-
-    Args:
-      key: a typed JAX key. `strong` with the same key draws independently.
-      images: [B, H, W, C] uint8, C = 1 or 3.
-      options: see AugmentOptions.
+    image is black. `images`: [B, H, W, C] uint8, C = 1 or 3. `strong` with the same key draws independently.
 
     Raises:
       UserError: an invalid option or an unsupported image shape.
@@ -152,7 +130,6 @@ def together(
     Depth keeps its values when the image grows, as it is relative.
 
     Args:
-      key, images, options: as in `weak`.
       targets: {task: [B, H, W] uint8}.
       points: tasks whose maps mark single pixels, which are moved one by one: the nearest pixel would lose some of them
         where images shrink, and double them where images grow.
@@ -180,11 +157,8 @@ def strong(key: Array, images: Array, options: AugmentOptions, middle: tuple[int
     is `rac` of google-research/fixmatch: the original normalizes with mean 0.5, and then sets pixels from outside and
     those cut out to 0. Here that is done before normalization, with the color whose normalized value is nearest to 0,
     at most half a gray level off. The original's conversion through float images, which lowers some values by one, is
-    not reproduced.
-
-    Args:
-      key, images, options: as in `weak`.
-      middle: the color that normalizes to 0, C values in 0 .. 255, or one for all channels; used only by `fixmatch`.
+    not reproduced. `middle`: the color that normalizes to 0, C values in 0 .. 255, or one for all channels, for
+    `fixmatch`.
     """
     planes, name, batch = _to_planes(images, options), options.randaugment, images.shape[0]
     count = variants.FEDMATCH_OPERATIONS if name == 'fedmatch' and options.operations else options.operations

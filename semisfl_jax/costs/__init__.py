@@ -4,7 +4,7 @@
 and speeds, `rounds` prices a round. `semisfl_jax.cuts` prices all cuts of a model.
 """
 
-from semisfl_jax.costs.network import BANDWIDTH_UNITS, CostOptions
+from semisfl_jax.costs.network import CostOptions
 from semisfl_jax.costs.network import check as check_network
 from semisfl_jax.costs.prices import (
     NUMBER,
@@ -31,7 +31,6 @@ from semisfl_jax.costs.rounds import (
 )
 
 __all__ = [
-    'BANDWIDTH_UNITS',
     'NUMBER',
     'ClientCost',
     'Clients',

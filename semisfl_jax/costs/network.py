@@ -69,7 +69,7 @@ def server_speed(options: CostOptions) -> float:
 
 
 def check(flat: dict[str, Any]) -> None:
-    """Raises UserError if a number or a name of `config.cost` in a flat configuration cannot be."""
+    """Raises UserError for bandwidths or devices of `config.cost`, in a flat configuration, that cannot be."""
     for key in ('client_out', 'client_in'):
         ends = flat[f'cost.{key}']
         numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
@@ -81,7 +81,3 @@ def check(flat: dict[str, Any]) -> None:
     if unknown := [name for name in devices if name not in DEVICES]:
         hint = several('cost.devices', str(unknown[0])) or use_one_of(str(unknown[0]), DEVICES)
         raise UserError(f'config.cost.devices holds {unknown[0]!r}, which is unknown; {hint}')
-    if not 0 < flat['cost.efficiency'] <= 1:
-        raise UserError(f'config.cost.efficiency={flat["cost.efficiency"]} must be a share of the peak, in (0, 1]')
-    if not 0 < flat['cost.server_teraflops'] < math.inf:
-        raise UserError(f'config.cost.server_teraflops={flat["cost.server_teraflops"]} must be above 0')

@@ -53,8 +53,7 @@ class DenseSpec(NamedTuple):
     output_stride: int
 
 
-@dataclasses.dataclass(frozen=True)
-class Work:
+class Work(NamedTuple):
     """Floating-point operations for one image."""
 
     forward: float  # in evaluation mode
@@ -85,10 +84,7 @@ class Pieces:
     @property
     def whole_work(self) -> Work:
         """Operations of bottom and top."""
-        return Work(
-            self.bottom_work.forward + self.top_work.forward,
-            self.bottom_work.train + self.top_work.train,
-        )
+        return Work(*(bottom + top for bottom, top in zip(self.bottom_work, self.top_work, strict=True)))
 
     @property
     def features(self) -> int:
@@ -97,11 +93,7 @@ class Pieces:
 
 
 def measure(spec: ModelSpec | DenseSpec) -> Pieces:
-    """Measures the pieces of a model.
-
-    Raises:
-      UserError: as in `models.build` and `models.build_dense`.
-    """
+    """Measures the pieces of a model; UserError: as in `models.build` and `models.build_dense`."""
     known = models.DENSE_ARCHITECTURES if isinstance(spec, DenseSpec) else models.ARCHITECTURES
     return _measured(known.get(spec.name), spec)
 
@@ -197,7 +189,6 @@ def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
 #
 # The price of a method is in its own file in `algorithms`. Neither the server's own link as a bottleneck nor protocol
 # overhead is counted. Float32 and int32 numbers are sent uncompressed.
-
 
 NUMBER = 4  # bytes of a label, a count or a loss
 RINGS = {'two_level': 2, 'single_ring': 1, 'off': 0}

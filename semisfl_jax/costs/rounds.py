@@ -39,11 +39,8 @@ class RoundCost(NamedTuple):
 
 def add(one: RoundCost, other: RoundCost) -> RoundCost:
     """The sum of two."""
-    return RoundCost(
-        one.bytes_up + other.bytes_up,
-        one.bytes_down + other.bytes_down,
-        one.simulated_seconds + other.simulated_seconds,
-    )
+    seconds = one.simulated_seconds + other.simulated_seconds
+    return RoundCost(one.bytes_up + other.bytes_up, one.bytes_down + other.bytes_down, seconds)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,11 +78,7 @@ class CostModel:
         return PAPER_SIZES[self.model.name] if paper else self.pieces.whole_bytes
 
     def client_cost(self, context: CostContext) -> ClientCost:
-        """A client's part of a round, for methods with a price.
-
-        Raises:
-          UserError: the price, of a user's method, is not a ClientCost of finite amounts, 0 or more, and a known order.
-        """
+        """A client's part of a round, for methods with a price; UserError: that of a user's method is none."""
         assert self.price is not None
         cost = self.price(context)
         whose = f"method '{self.method}': its price"
@@ -111,8 +104,7 @@ def build(
 ) -> CostModel:
     """The cost model of a resolved configuration of one trial, for K classes and images (H, W, C).
 
-    `method` is the record of the method, an `algorithms.Method`; `may_fail`: whether clients may fail; `outputs`: those
-    of each dense task.
+    `method`: an `algorithms.Method`; `may_fail`: whether clients may; `outputs`: of each dense task.
     """
     options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
     net, shape = config.model, (*image_shape,)  # hashable, whatever a reader gives
@@ -149,12 +141,8 @@ def price_round(
     other in every iteration (split methods), an iteration takes as long as its slowest client (computation, features
     up, gradients down) plus the server.
 
-    Args:
-      model: the costs of the trial.
-      index: the round, 0-based.
-      k_s: supervised steps of the round.
-      clients: their participation; None for a round without a cohort (`pre_rounds`).
-      metrics: of the round, which determine what some methods sent. None: the most that they can send.
+    `index`: the round, 0-based. `clients`: None for a round without a cohort (`pre_rounds`). `metrics`: of the round,
+    which determine what some methods sent; None: the most that they can send.
     """
     server = server_speed(model.options)
     context = _context(model, index, clients, metrics)
@@ -205,23 +193,13 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
 
 
 def _context(model: CostModel, index: int, clients: Clients | None, metrics: Mapping[str, float] | None) -> CostContext:
-    context = CostContext(
-        model.pieces,
-        model.whole_bytes,
-        model.hparams,
-        model.num_active,
-        index,
-        metrics=metrics,
-        of_tasks=model.of_tasks,
-        everyone=model.num_active == model.num_clients and not model.may_fail,
-    )
+    everyone = model.num_active == model.num_clients and not model.may_fail
+    context = CostContext(model.pieces, model.whole_bytes, model.hparams, model.num_active, index)
+    context = context._replace(metrics=metrics, of_tasks=model.of_tasks, everyone=everyone)
     if clients is None:
         return context
     return context._replace(
-        labels=clients.labels,
-        steps=clients.steps,
-        images=clients.images,
-        unlabeled=clients.unlabeled,
+        **{name: getattr(clients, name) for name in ('labels', 'steps', 'images', 'unlabeled')},
         tasks=clients.ids % max(1, len(model.task_models)),
         survivors=int(np.sum(clients.survived)),
     )

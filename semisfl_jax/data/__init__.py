@@ -13,17 +13,15 @@ from semisfl_jax.data.federation import (
     build_federations,
     draw_cohort,
     make_cohort,
-    participations_before,
     tables,
 )
-from semisfl_jax.data.partition import EVAL_SPLITS, Partition, check_tasks, describe, evaluated, make_partition
+from semisfl_jax.data.partition import Partition, check_tasks, describe, evaluated, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partitioners import PARTITIONS, RuleSettings
 from semisfl_jax.data.sources import READERS, load, outline, shape, shape_only_dataset
 
 __all__ = [
-    'EVAL_SPLITS',
     'PARTITIONS',
     'READERS',
     'Dataset',
@@ -45,7 +43,6 @@ __all__ = [
     'make_cohort',
     'make_partition',
     'outline',
-    'participations_before',
     'save',
     'shape',
     'shape_only_dataset',

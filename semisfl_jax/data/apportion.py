@@ -125,10 +125,8 @@ def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
 def shortage(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> Bounds | None:
     """Rows that ask for more than there is in all the columns that they may take from, and those columns; or None.
 
-    Args:
-      demand: [R] integers, the sum of each row.
-      allowed: [R, C] bool, where an entry may be above 0.
-      room: [C] integers, the highest sum of each column.
+    `demand` [R]: the sum of each row; `allowed` [R, C] bool: where an entry may be above 0; `room` [C]: the highest sum
+    of each column.
     """
     count, width = allowed.shape
     row, column = np.nonzero(allowed)

@@ -124,11 +124,7 @@ llllllllllllllllll.ppppppppp.lllllll...l
 
 
 def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
-    """The scenes, [n, 48, 48, 3], the same in every run. `image_size`: side at which they are painted, 0 for 48.
-
-    Raises:
-      UserError: the side is too small.
-    """
+    """The scenes, [n, 48, 48, 3], the same in every run. `image_size`: side at which they are painted, 0 for 48."""
     side = scenes.check_side(DIGIT_SCENES, image_size)
     streams = {split: scenes.stream(DIGIT_SCENES, split, ingredients(split), n, side) for split, n in COUNTS.items()}
     arrays = cache.collect(DIGIT_SCENES, streams)
@@ -140,10 +136,7 @@ def ingredients(split: str) -> scenes.Ingredients:
     from sklearn.datasets import load_sample_images  # slow to import, and only this set needs it
 
     loaded = read_digits()
-    images, labels = {
-        'train': (loaded.train_images, loaded.train_labels),
-        'test': (loaded.test_images, loaded.test_labels),
-    }[split]
+    images, labels = getattr(loaded, f'{split}_images'), getattr(loaded, f'{split}_labels')
     photographs = np.stack(load_sample_images().images)
     height, width = photographs.shape[1:3]
     columns = np.isin(np.arange(width) // COLUMN, TEST_COLUMNS) == (split == 'test')

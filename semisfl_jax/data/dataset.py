@@ -132,23 +132,16 @@ def make(
     digest: str = '',
     outputs: Mapping[str, int] = MappingProxyType({}),
 ) -> Dataset:
-    """A Dataset of `arrays` (train_images, train_labels, test_images, test_labels, and maps of dense tasks).
+    """A Dataset of `arrays`: train_images, train_labels, test_images, test_labels; two for each dense task, under
+    `target_key`; and test_sizes if test maps have sizes of their own. Shapes and types as in Dataset.
 
-    Args:
-      name: canonical name.
-      arrays: the four arrays and two for each dense task, under `target_key`; test_sizes if test maps have sizes of
-        their own; shapes and types as in Dataset.
-      num_classes: K.
-      fake: whether the images are synthetic.
-      digest: the checksum if already known, '' to compute it.
-      outputs: of every dense task, by name, in the order in which they are shown.
+    `digest`: the checksum if already known, '' to compute it; `outputs`: of every dense task, in the order shown.
 
     Raises:
       UserError: an array is missing, or has a wrong type or shape.
     """
     _check_arrays(name, arrays, outputs)
     mean, std = normalization(name, arrays['train_images'])
-    digest = digest or checksum(name, arrays)
     return Dataset(
         name=name,
         train_images=arrays['train_images'],
@@ -159,7 +152,7 @@ def make(
         mean=mean,
         std=std,
         fake=fake,
-        checksum=digest,
+        checksum=digest or checksum(name, arrays),
         targets=targets(arrays, outputs),
         test_sizes=arrays.get(TEST_SIZES),
     )

@@ -12,7 +12,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -27,6 +27,7 @@ MODES = {1: 'L', 3: 'RGB', 4: 'RGBA'}
 # `Stream.original` sizes [n, 2] int32 of maps at last
 Chunk = tuple[Any, ...]
 MapShape = tuple[int, int]  # of a map: H, W
+Pixels = TypeVar('Pixels')
 
 
 class Stream(NamedTuple):
@@ -63,13 +64,18 @@ def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.n
 
     `size`: side to resize to, 0 to keep. UserError: the file is not a readable image.
     """
+    pixels = read_image(encoded, lambda image: np.asarray(resize(image.convert(MODES[channels]), size)))
+    return pixels.reshape(*pixels.shape[:2], channels)
+
+
+def read_image(encoded: bytes | str | os.PathLike, convert: Callable[[Image.Image], Pixels]) -> Pixels:
+    """What `convert` makes of an image file, or its bytes; UserError: the file is not a readable image."""
     try:
         with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-            pixels = np.asarray(resize(image.convert(MODES[channels]), size))
+            return convert(image)
     except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all raised by Pillow
         what = 'an image of the data set' if isinstance(encoded, bytes) else f"the image '{encoded}'"
         raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
-    return pixels.reshape(*pixels.shape[:2], channels)
 
 
 def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:

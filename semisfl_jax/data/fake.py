@@ -35,27 +35,23 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
     `image_size`: side of the images, 0 for the true one.
 
     Raises:
-      UserError: unknown name or negative size.
+      UserError: unknown name.
     """
     if name not in KNOWN:
         raise UserError(f"no synthetic images for data set '{name}': {use_one_of(name, sorted(KNOWN))}")
-    if size < 0:
-        raise UserError(f'config.data.fake_size is {size}: use a positive number of images, or 0 for the true number')
     true = KNOWN[name]
     labeled, unlabeled, test = counts(name, size)
     shape = (image_size, image_size, true.image[2]) if image_size else true.image
     patterns = _patterns(name, true.classes, shape)
-    train_images, train_labels = _draw(name, 'train', patterns, labeled + unlabeled)
-    train_labels[labeled:] = -1
-    test_images, test_labels = _draw(name, 'test', patterns, test)
-    arrays = {
-        'train_images': train_images,
-        'train_labels': train_labels,
-        'test_images': test_images,
-        'test_labels': test_labels,
-    }
+    arrays: dict[str, np.ndarray] = {}
+    for split, count in (('train', labeled + unlabeled), ('test', test)):
+        arrays[f'{split}_images'], arrays[f'{split}_labels'] = _draw(name, split, patterns, count)
+    arrays['train_labels'][labeled:] = -1
     if true.original:
-        arrays[dataset.TEST_SIZES] = _sizes(test, true.original)
+        sizes = np.tile(np.array(true.original, np.int32), (test, 1))
+        rows = np.arange(test)
+        sizes[rows, rows % 2] = sizes[rows, rows % 2] * 3 // 4
+        arrays[dataset.TEST_SIZES] = sizes
     for split in dataset.SPLITS if true.outputs else ():
         images, labels = arrays[f'{split}_images'], arrays[f'{split}_labels']
         targets = _add_objects(name, split, images, labels, true.outputs, arrays.get(f'{split}_sizes'))
@@ -100,14 +96,6 @@ def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.n
     return images, labels
 
 
-def _sizes(count: int, largest: tuple[int, int]) -> np.ndarray:
-    """Heights and widths [n, 2] int32 of test maps that have sizes of their own."""
-    sizes = np.tile(np.array(largest, np.int32), (count, 1))
-    rows = np.arange(count)
-    sizes[rows, rows % 2] = sizes[rows, rows % 2] * 3 // 4
-    return sizes
-
-
 def _add_objects(
     name: str,
     split: str,
@@ -130,15 +118,13 @@ def _add_objects(
         box = slice(corner[0], corner[0] + tall), slice(corner[1], corner[1] + wide)
         images[row][box] = 255 - images[row][box]
         own = (height, width) if sizes is None else tuple(sizes[row].tolist())
-        box = _scaled(box[0], height, own[0]), _scaled(box[1], width, own[1])
+        top, left = (
+            slice(side.start * after // before, -(-side.stop * after // before))
+            for side, before, after in zip(box, (height, width), own, strict=True)
+        )
         for task, number in outputs.items():
-            targets[task][row, : own[0], : own[1]] = _target(task, number, int(labels[row]), box, own)
+            targets[task][row, : own[0], : own[1]] = _target(task, number, int(labels[row]), (top, left), own)
     return targets
-
-
-def _scaled(side: slice, length: int, own: int) -> slice:
-    """The side of a box in an image of `length`, in one of `own`."""
-    return slice(side.start * own // length, -(-side.stop * own // length))
 
 
 def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape: tuple[int, int]) -> np.ndarray:

@@ -19,8 +19,6 @@ from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
 
-RESIDENCIES = ('device', 'host')
-
 
 def _whole(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
     return jnp.asarray(fetch(slice(None)))
@@ -94,7 +92,6 @@ def build_federations(
     images therefore serves the servers and the clients of all trials.
 
     Args:
-      dataset: the data set.
       partitions: R splits, with equal numbers of labeled images and of clients.
       residency: 'device' or 'host'.
       all_labels: clients know the labels of all their images: the labeled tables equal the unlabeled ones.
@@ -105,10 +102,8 @@ def build_federations(
       the same arrays in all of them, and on the device so are `client_images` and `client_labels`.
 
     Raises:
-      UserError: unknown residency, or `all_labels` with unknown labels in the training set.
+      UserError: `all_labels` with unknown labels in the training set.
     """
-    if residency not in RESIDENCIES:
-        raise UserError(f"config.data.residency is '{residency}': use {' or '.join(map(repr, RESIDENCIES))}")
     if all_labels and (unknown := int(np.sum(dataset.train_labels < 0))):
         raise UserError(
             f'config.data.client_labels=-1 needs the labels of all images, but those of {unknown:,} training images of '
@@ -169,7 +164,7 @@ def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
     return tables
 
 
-# --- which clients take part in a round, and in how many earlier ones each did: replayed rather than saved
+# --- which clients take part in a round, and in how many earlier ones each did
 
 
 def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, tasks: int = 1) -> np.ndarray:
@@ -182,31 +177,6 @@ def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, 
     clients, active = num_clients // tasks, num_active // tasks
     drawn = [np.sort(generator.choice(clients, active, replace=False, shuffle=False)) for _ in range(tasks)]
     return (np.stack(drawn, axis=1) * tasks + np.arange(tasks)).ravel().astype(np.int32)
-
-
-def participations_before(
-    seed: int,
-    round_index: int,
-    num_clients: int,
-    num_active: int,
-    first: int = 0,
-    started: Callable[[int], np.ndarray] | None = None,
-    tasks: int = 1,
-) -> np.ndarray:
-    """The number of rounds in first .. round_index - 1 in which each client took part, [N] int32, from replaying the
-    draws.
-
-    Args:
-      seed, num_clients, num_active, tasks: as in `draw_cohort`.
-      round_index: the round about to run.
-      first: first round in which clients draw batches, `config.pre_rounds`.
-      started: round -> ids of the active clients that drew batches; None: all active clients.
-    """
-    participations = np.zeros(num_clients, np.int32)
-    for earlier in range(first, round_index):
-        ids = started(earlier) if started else draw_cohort(seed, earlier, num_clients, num_active, tasks)
-        participations = add_participation(participations, ids)
-    return participations
 
 
 def add_participation(participations: np.ndarray, ids: np.ndarray) -> np.ndarray:

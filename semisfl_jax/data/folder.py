@@ -20,20 +20,9 @@ FOLDER, CINIC10, IMAGE100 = 'folder', 'cinic10', 'image100'  # names of data set
 CINIC10_CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog', 'horse', 'ship', 'truck')
 LIST_BYTES = 2**20  # of a class list: ImageNet's 1,000 ids are 10 kB
 
-_NO_CINIC10 = (
-    "data set 'cinic10' is neither in config.data.data_dir nor known to tensorflow-datasets: download CINIC-10 (Darlow "
-    'et al., CINIC-10 Is Not ImageNet or CIFAR-10, 2018) from the DataShare of the University of Edinburgh '
-    '(https://doi.org/10.7488/ds/2448), unpack it and set --config.data.image_folder to the directory that has train/ '
-    'and test/, or try synthetic images with --config.data.fake=True'
-)
-
 
 def find_own(image_folder: str, image_size: int) -> Source:
-    """Finds a user's images of any classes: the directories of train/, numbered in the order of their names.
-
-    Args:
-      image_folder: directory with train/CLASS/* and test/CLASS/*, or val/ or valid/ in place of test/.
-      image_size: side to resize to; photographs seldom are of one size.
+    """Finds a user's images in train/CLASS/* and test/CLASS/* (or val/ or valid/), classes in the order of their names.
 
     Raises:
       UserError: one of the keys is not set, or the folder is incomplete or has a single class.
@@ -52,16 +41,19 @@ def find_own(image_folder: str, image_size: int) -> Source:
 def find_cinic10(image_folder: str, data_dir: str, image_size: int) -> Source:
     """Finds CINIC-10: 90,000 images each for training, validation (not used, as in FedDure) and testing.
 
-    Args:
-      image_folder: directory with train/<class>/* and test/<class>/*, '' for a TFDS directory.
-      data_dir: TFDS data directory, as in `tfds_source.find`; it may have cinic10/, with splits train and test.
-      image_size: side, 0 for 32.
+    `image_folder`: with train/<class>/* and test/<class>/*, '' for cinic10/ in the TFDS directory `data_dir`.
+    `image_size`: side, 0 for 32.
 
     Raises:
       UserError: the data are absent or incomplete.
     """
     if not image_folder:
-        return tfds_source.find(CINIC10, data_dir, image_size, absent=_NO_CINIC10)
+        absent = (
+            "data set 'cinic10' is neither in config.data.data_dir nor known to tensorflow-datasets: download it from "
+            'the University of Edinburgh (https://doi.org/10.7488/ds/2448), unpack it and set '
+            '--config.data.image_folder to the directory that has train/ and test/, or use --config.data.fake=True'
+        )
+        return tfds_source.find(CINIC10, data_dir, image_size, absent=absent)
     folder, splits = Path(image_folder).expanduser(), ('train', 'test')
     _classes(folder, splits)
     return source(CINIC10, folder, splits, CINIC10_CLASSES, image_size or KNOWN[CINIC10].image[0])
@@ -74,10 +66,9 @@ def find_image100(image_folder: str, class_list: str, data_dir: str, image_size:
     without cropping or preserving the aspect ratio, as in the authors' code.
 
     Args:
-      image_folder: directory with train/<class>/* and val/<class>/*, '' for TFDS imagenet2012.
+      image_folder: directory with train/<class>/* and val/<class>/*, '' for TFDS imagenet2012 in `data_dir`.
       class_list: text file with one WordNet id per line, in the order of class numbers; '' takes every class of a
         folder with exactly 100.
-      data_dir: TFDS data directory, as in `tfds_source.find`.
       image_size: side, 0 for 144.
 
     Raises:
@@ -120,27 +111,17 @@ def _classes(folder: Path, splits: tuple[str, str]) -> tuple[str, ...]:
 def source(name: str, folder: Path, splits: tuple[str, str], classes: tuple[str, ...], size: int) -> Source:
     """The data set `name` in a folder with SPLIT/CLASS/*.
 
-    Args:
-      name: canonical name.
-      folder: the folder.
-      splits: names of the training and the test split.
-      classes: names of the classes, in the order of their numbers.
-      size: side to resize to.
+    `splits`: the training and the test split; `classes`: in the order of their numbers; `size`: side to resize to.
 
     Raises:
       UserError: a class without a directory or without images.
     """
-    files = {split: [_files(folder / split / label) for label in classes] for split in splits}
-    sizes = [
-        (str(path.relative_to(folder)), path.stat().st_size)
-        for split_files in files.values()
-        for class_files in split_files
-        for path in class_files
-    ]
+    train, test = ([_files(folder / split / label) for label in classes] for split in splits)
+    paths = [path for class_files in (*train, *test) for path in class_files]
+    sizes = [(str(path.relative_to(folder)), path.stat().st_size) for path in paths]
     digest = hashlib.sha256(repr((sizes, classes, size)).encode()).hexdigest()[:12]
-    train, test = splits
     key = f'{name}-folder-{size}px-{digest}'
-    return Source(name, key, len(classes), lambda: (_stream(files[train], size), _stream(files[test], size)))
+    return Source(name, key, len(classes), lambda: (_stream(train, size), _stream(test, size)))
 
 
 def _files(directory: Path) -> list[Path]:

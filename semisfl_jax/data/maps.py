@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import io
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +13,7 @@ import numpy as np
 from PIL import Image
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data.decode import Chunk, MapShape, Stream, decode, resize
+from semisfl_jax.data.decode import Chunk, MapShape, Stream, decode, read_image, resize
 from semisfl_jax.tasks import IGNORED
 
 
@@ -97,11 +96,8 @@ def stream(
     """A stream of examples of size × size, decoded on all cores.
 
     Args:
-      samples: their number.
-      size: S.
       tasks: the dense tasks, in the order in which the maps are to come.
-      blocks: lists of at most AT_ONCE encoded examples, `samples` in total.
-      read: decodes one.
+      blocks: lists of at most AT_ONCE encoded examples, `samples` in total, of which `read` decodes one.
       original: height and width of the largest map, if maps are at their original sizes; smaller ones are padded with
         IGNORED at the bottom and at the right.
     """
@@ -141,18 +137,12 @@ def picture(encoded: bytes | Path, size: int) -> tuple[np.ndarray, MapShape]:
 
 
 def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
-    """A map of `shape` [H, W] uint8 of the numbers in a PNG of one channel, those of a palette's entries if it has one.
-
-    Raises:
-      UserError: it cannot be read or has several channels.
+    """A map of `shape` [H, W] uint8 of the numbers in a PNG of one channel, those of a palette's entries if it has one;
+    UserError: it cannot be read or has several channels.
     """
-    what = f"the map '{encoded}'" if isinstance(encoded, Path) else 'a map of the data set'
-    try:
-        with Image.open(io.BytesIO(encoded) if isinstance(encoded, bytes) else encoded) as image:
-            mode, numbers = image.mode, np.asarray(image)
-    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:  # all raised by Pillow
-        raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
+    mode, numbers = read_image(encoded, lambda image: (image.mode, np.asarray(image)))
     if mode not in ('L', 'P'):
+        what = f"the map '{encoded}'" if isinstance(encoded, Path) else 'a map of the data set'
         raise UserError(f'{what} has pixels of mode {mode}, not a number of 8 bits for each: copy the data set again')
     return nearest(numbers, *shape)
 

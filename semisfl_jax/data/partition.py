@@ -73,12 +73,7 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     of the images they hold; without a server phase (k_s = 0) they also get the server's images, by `labeled_partition`
     if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each.
 
-    Args:
-      dataset: the data set.
-      config: the whole configuration, as `config.check` accepts it.
-
-    Returns:
-      The partition, always the same for the same data and settings.
+    The same data and settings always give the same partition. `config` is whole, as `config.check` accepts it.
 
     Raises:
       UserError: invalid settings, or settings that the data set cannot satisfy.
@@ -86,15 +81,19 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     check(config)
     chosen = settings(config)
     held_out = draw_validation(dataset, chosen.get('num_validation', 0), chosen['seed'])
-    if len(held_out):
-        dataset = without_rows(dataset, held_out)
+    if len(held_out):  # of no class, so that nobody gets them
+        labels = np.array(dataset.train_labels)
+        labels[held_out] = _HELD_OUT
+        dataset = dataclasses.replace(dataset, train_labels=labels)
     made = _split_tasks(dataset, chosen) if 'tasks' in chosen else _make(dataset, chosen)
     return dataclasses.replace(made, validation_index=held_out)
 
 
 def _make(dataset: Dataset, chosen: dict) -> Partition:
     """A partition from checked settings."""
-    groups = _shuffled_classes(dataset, chosen['seed'])  # K arrays, and one of unknown labels
+    generator = rng.host(chosen['seed'], 'partition', 'order')
+    classes = (*range(dataset.num_classes), -1)  # K, and the rows of unknown label
+    groups = [generator.permutation(np.flatnonzero(dataset.train_labels == k)) for k in classes]
     sizes = np.array([len(rows) for rows in groups])
     labeled = np.append(_labeled_counts(dataset, chosen, sizes[:-1]), 0)
     at_clients = largest_remainder(labeled, chosen['client_labels'])
@@ -159,13 +158,6 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of_unlabeled(chosen))
 
 
-def _shuffled_classes(dataset: Dataset, seed: int) -> list[np.ndarray]:
-    """K + 1 arrays: the rows of every class, and those of unknown label, each in random order."""
-    generator = rng.host(seed, 'partition', 'order')
-    labels = dataset.train_labels
-    return [generator.permutation(np.flatnonzero(labels == k)) for k in (*range(dataset.num_classes), -1)]
-
-
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
     """[K] labeled images per class, from class sizes [K]; sums to num_labeled."""
     wanted, available = chosen['num_labeled'], int(sizes.sum())
@@ -206,11 +198,7 @@ def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, .
 
 
 def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
-    """The partition of several tasks from checked settings.
-
-    Raises:
-      UserError: a client gets no image.
-    """
+    """The partition of several tasks from checked settings; UserError: a client gets no image."""
     names = chosen['tasks']
     rows = [rows_with_truth(dataset, name) for name in names]
     if chosen['task_images'] == 'disjoint':
@@ -273,7 +261,6 @@ def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
 # With `data.eval_split` 'validation' they take the place of the test images in the data set of an experiment, so that
 # nothing that evaluates, diagnoses or draws can read a test image. With 'test' they are not used at all.
 
-EVAL_SPLITS = ('test', 'validation')
 _HELD_OUT = -2  # in place of the label: of no class, and not of unknown class either
 
 
@@ -297,13 +284,6 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
     generator, taken = rng.host(seed, 'validation'), largest_remainder(sizes, number)
     parts = [generator.permutation(rows)[:count] for rows, count in zip(groups, taken, strict=True)]
     return np.sort(np.concatenate(parts)).astype(np.int32)
-
-
-def without_rows(dataset: Dataset, rows: np.ndarray) -> Dataset:
-    """The data set for a split in which `rows` are of no class, so that nobody gets them."""
-    labels = np.array(dataset.train_labels)
-    labels[rows] = _HELD_OUT
-    return dataclasses.replace(dataset, train_labels=labels)
 
 
 def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[str] = ()) -> Dataset:

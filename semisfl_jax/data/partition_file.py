@@ -52,11 +52,7 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
 
 
 def load(path: str | os.PathLike, advice: str = EXPORT) -> Partition:
-    """Reads a partition; `advice` is what messages say to do about a file that is damaged.
-
-    Raises:
-      UserError: no such file, not a partition, or damaged.
-    """
+    """Reads a partition; UserError, with `advice`: no such file, not a partition, or damaged."""
     file = file_io.check_file(path, 'the partition file', MOST_BYTES)
     try:
         with np.load(file, allow_pickle=False) as entries:

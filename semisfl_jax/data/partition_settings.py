@@ -63,12 +63,7 @@ def settings(config: ConfigDict) -> dict:
 
 
 def check(config: ConfigDict) -> None:
-    """Checks the keys about clients' images with each other, as far as that needs no data. Each alone is checked with
-    the rest of the configuration (`config.check`).
-
-    Raises:
-      UserError: for the first that is in conflict with another one.
-    """
+    """Raises UserError if keys about clients' images conflict, as far as that needs no data."""
     fed, data = config.federation, config.data
     if data.eval_split == 'validation' and not data.num_validation:
         raise UserError(
@@ -77,20 +72,19 @@ def check(config: ConfigDict) -> None:
         )
     if 0 < fed.max_images < fed.min_images:
         raise UserError(
-            f'config.federation.min_images={fed.min_images} is above federation.max_images={fed.max_images}; use a '
-            'smaller minimum or a larger maximum (0: none)'
+            f'config.federation.min_images={fed.min_images} is above federation.max_images={fed.max_images} (0: none)'
         )
     if 0 < data.num_unlabeled < fed.num_clients:
         raise UserError(
             f'config.data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}; '
             'every client needs an image, use more, or 0 for all'
         )
-    if fed.mismatch != UNUSED['mismatch'] and not 0 <= fed.mismatch <= 1:
+    if -1 < fed.mismatch < 0:
         raise UserError(f'config.federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none')
-    if fed.mismatch != UNUSED['mismatch'] and not (data.client_labels > 0 and fed.mu > 0):
+    if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):
         raise UserError(
-            f'config.federation.mismatch={fed.mismatch} is about classes of labeled images at the clients, but they '
-            'have none; give them labels (data.client_labels and federation.mu above 0), or use -1'
+            f'config.federation.mismatch={fed.mismatch} needs labels at the clients: use data.client_labels and '
+            'federation.mu above 0, or -1'
         )
     tasks = len(data.tasks)
     for key, value in (('num_clients', fed.num_clients), ('num_active', fed.num_active)):

@@ -82,14 +82,11 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     clients, total = settings.num_clients, int(sizes.sum())
     least, most = settings.min_images, settings.max_images or total
     rule_key, alpha_key, least_key, most_key = settings.keys
+    shared = f'{clients} clients share {total:,} images; use'
     if least * clients > total:
-        raise UserError(
-            f'{least_key}={least}: {clients} clients share {total:,} images; use {total // clients} or fewer'
-        )
+        raise UserError(f'{least_key}={least}: {shared} {total // clients} or fewer')
     if most * clients < total:
-        raise UserError(
-            f'{most_key}={most}: {clients} clients share {total:,} images; use {-(-total // clients)} or more'
-        )
+        raise UserError(f'{most_key}={most}: {shared} {-(-total // clients)} or more')
     generator = _stream(settings, SIZED)
     concentration = np.full(clients, settings.alpha)
     best, best_fault = None, math.inf
@@ -104,12 +101,10 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
         if fault < best_fault:
             best, best_fault = held, fault
     few = best is None or best.min() < least
-    result = (
-        'gave every image to full clients' if best is None else f'left {best.min():,} to {best.max():,} images each'
-    )
+    result = '' if best is None else f', and the best left {best.min():,} to {best.max():,} images each'
     raise UserError(
         f"{least_key if few else most_key}={least if few else most}: none of {DRAWS:,} draws of {rule_key}='{SIZED}' "
-        f'with {alpha_key}={settings.alpha} kept to it, and the best {result}; use another limit, or a larger alpha'
+        f'with {alpha_key}={settings.alpha} kept to it{result}; use another limit, or a larger alpha'
     )
 
 
@@ -150,8 +145,7 @@ def _holders(classes: int, settings: RuleSettings) -> np.ndarray:
             f'{-(-classes // clients)} to {classes}'
         )
     generator = _stream(settings, 'classes')
-    places = level(np.array([clients * each]), classes)[:, 0]
-    places = generator.permutation(places)  # which classes have one client more
+    places = generator.permutation(level(np.array([clients * each]), classes)[:, 0])  # which have one client more
     holds = np.zeros((clients, classes), bool)
     for row in holds:  # taking the classes with the most places left never gets stuck
         taken = np.lexsort((generator.random(classes), -places))[:each]
@@ -203,7 +197,7 @@ class Keys(NamedTuple):
     rule: str
     alpha: str
     min_images: str
-    max_images: str
+    max_images: str = ''
 
 
 @dataclasses.dataclass(frozen=True)
@@ -226,7 +220,7 @@ def settings_of_unlabeled(chosen: Mapping[str, Any]) -> RuleSettings:
         num_clients=chosen['num_clients'],
         seed=chosen['seed'],
         stream=('partition',),
-        keys=_keys('partition', 'alpha', 'min_images', 'max_images'),
+        keys=Keys(*(f'config.federation.{name}' for name in ('partition', 'alpha', 'min_images', 'max_images'))),
         alpha=chosen['alpha'],
         min_images=chosen.get('min_images', 0),
         max_images=chosen.get('max_images', 0),
@@ -240,15 +234,11 @@ def settings_of_labeled(chosen: Mapping[str, Any]) -> RuleSettings:
     return dataclasses.replace(
         settings_of_unlabeled(chosen),
         stream=('partition', 'labeled'),
-        keys=_keys('labeled_partition', alpha, 'min_labeled', ''),
+        keys=Keys(*(f'config.federation.{name}' for name in ('labeled_partition', alpha, 'min_labeled'))),
         alpha=chosen[alpha],
         min_images=chosen.get('min_labeled', 0),
         max_images=0,
     )
-
-
-def _keys(*names: str) -> Keys:
-    return Keys(*(f'config.federation.{name}' if name else '' for name in names))
 
 
 # --- unlabeled images of other classes than the labeled ones: the share r of Fed-SHVR's experiments on CIFAR-10
@@ -257,14 +247,13 @@ def _keys(*names: str) -> Keys:
 def compose_mismatch(totals: np.ndarray, labeled: np.ndarray, available: np.ndarray, share: float) -> np.ndarray:
     """Chooses the classes of every client's unlabeled images, given how many these are.
 
-    round(r n) of a client's n images are of classes that it has no labeled image of, the others of those that it has,
-    both spread as evenly over their classes as the images there are allow.
+    round(r n) of a client's n images, r being the `share`, are of classes that it has no labeled image of, the others
+    of those that it has, both spread as evenly over their classes as the images there are allow.
 
     Args:
       totals: [N] unlabeled images of every client.
       labeled: [N, K + 1] labeled ones by class.
       available: [K + 1] images of every class that are not labeled, the last ones of unknown class.
-      share: r.
 
     Returns:
       [N, K + 1] int64, rows summing to `totals` and columns to at most `available`.

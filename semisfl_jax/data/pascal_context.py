@@ -59,25 +59,20 @@ PART_NAMES = {
 }
 PARTS = {name: number for number, names in PART_NAMES.items() for name in names.split()}
 
-_ABSENT = (
-    f"data set '{NAME}' needs --config.data.image_folder, the folder of PASCAL_MT.tgz (Maninis et al., Attentive "
-    'Single-Tasking of Multiple Tasks, 2019), with ImageSets/Context/train.txt and JPEGImages/, or '
-    '--config.data.fake=True for synthetic images'
-)
-
 
 def find(image_folder: str, image_size: int) -> Source:
     """Finds PASCAL-Context. The label of an image is its largest class of VOC, 0 if it shows none.
 
-    Args:
-      image_folder: the folder; its lists of ids may be replaced by others.
-      image_size: side, 0 for 512.
+    The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512.
 
     Raises:
       UserError: a list or a file is missing, or the lists share an image.
     """
     if not image_folder:
-        raise UserError(_ABSENT)
+        raise UserError(
+            f"data set '{NAME}' needs --config.data.image_folder, the folder of PASCAL_MT.tgz (Maninis et al., 2019), "
+            'with ImageSets/Context/train.txt and JPEGImages/, or --config.data.fake=True for synthetic images'
+        )
     folder, size = Path(image_folder).expanduser(), image_size or KNOWN[NAME].image[0]
     ids = {split: _ids(folder, split) for split in SPLITS}
     if twice := sorted(set(ids['train']) & set(ids['val'])):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -133,7 +132,13 @@ def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray
 
     Returns:
       The image [side, side, 3] uint8; the class of the sprite of which most pixels are visible, of equal ones the
-      nearest; and the target maps [side, side] uint8 by task.
+      nearest; and the target maps [side, side] uint8 by task:
+
+      semseg: 1 + the digit, 0 on the background. parts: the quarter of its sprite's height, 1 at the top to 4, on
+      digits of PART_CLASSES; 0 elsewhere. saliency: the largest visible sprite. edges: borders between sprites, and to
+      the background. depth: nearness, a sprite's side over the largest possible one, as of objects of one size; 0 on
+      the background. stuff: what the background shows; no truth where a sprite is in front of it. keypoints: the
+      highest and the lowest point of every sprite, in the middle of its run of pixels, if no other sprite covers it.
     """
     pixels, stuff = ingredients.ground(scene.ground)
     image = maps.smooth(pixels, side, side).astype(np.int64)
@@ -160,31 +165,6 @@ def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray
     classes = ingredients.labels[[sprite.image for sprite in scene.sprites]]
     visible = np.bincount(owner[owner >= 0], minlength=len(classes))
     largest = len(classes) - 1 - int(visible[::-1].argmax())
-    label = int(classes[largest])
-    return (
-        image.astype(np.uint8),
-        label,
-        _targets(scene, owner, part, classes, largest, points, maps.nearest(stuff, side, side)),
-    )
-
-
-def _targets(
-    scene: Scene,
-    owner: np.ndarray,
-    part: np.ndarray,
-    classes: np.ndarray,
-    largest: int,
-    points: list[tuple[int, int, int, int]],
-    stuff: np.ndarray,
-) -> dict[str, np.ndarray]:
-    """The truth of every task.
-
-    semseg: 1 + the digit, 0 on the background. parts: the quarter of its sprite's height, 1 at the top to 4, on digits
-    of PART_CLASSES; 0 elsewhere. saliency: the largest visible sprite. edges: borders between sprites, and to the
-    background. depth: nearness, a sprite's side over the largest possible one, as of objects of one size; 0 on the
-    background. stuff: what the background shows; no truth where a sprite is in front of it. keypoints: the highest and
-    the lowest point of every sprite, in the middle of its run of pixels, if no other sprite covers it.
-    """
     semseg, has_parts, depth = np.zeros((3, len(classes) + 1), np.uint8)  # at the end, index -1: the background
     semseg[:-1] = 1 + classes
     has_parts[:-1] = np.isin(classes, PART_CLASSES)
@@ -193,15 +173,16 @@ def _targets(
     for kind, number, row, column in points:
         if owner[row, column] == number:
             keypoints[row, column] = kind
-    return {
+    targets = {
         'semseg': semseg[owner],
         'parts': has_parts[owner] * part,
         'saliency': (owner == largest).astype(np.uint8),
         'edges': maps.borders(owner).astype(np.uint8),
         'depth': depth[owner],
-        'stuff': np.where(owner >= 0, IGNORED, stuff).astype(np.uint8),
+        'stuff': np.where(owner >= 0, IGNORED, maps.nearest(stuff, side, side)).astype(np.uint8),
         'keypoints': keypoints,
     }
+    return image.astype(np.uint8), int(classes[largest]), targets
 
 
 # --- scenes of MNIST's digits on CIFAR-10's photographs, both as prepared for tensorflow-datasets
@@ -245,10 +226,6 @@ def mnist_ingredients(split: str, digits: dict[str, np.ndarray], photographs: di
     return Ingredients(
         digits[f'{split}_images'][:, middle, middle, 0],
         digits[f'{split}_labels'],
-        partial(_draw_ground, len(images)),
+        lambda generator: (int(generator.integers(len(images))),),
         lambda place: (images[place[0]], np.full(images.shape[1:3], labels[place[0]], np.uint8)),
     )
-
-
-def _draw_ground(count: int, generator: np.random.Generator) -> tuple[int, ...]:
-    return (int(generator.integers(count)),)

@@ -51,9 +51,6 @@ def load(options: ConfigDict) -> Dataset:
       UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
     """
     name = ALIASES.get(options.name, options.name)
-    for key in ('image_size', 'pad_to'):
-        if options[key] < 0:
-            raise UserError(f'config.data.{key} is {options[key]}: use a side in pixels, or 0 to keep the images')
     for key, owners in OWNERS.items():
         if options[key] and name not in owners:
             of = ' or '.join(map(repr, owners))
@@ -204,12 +201,7 @@ def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Datas
             'and config.data.image_size'
         )
     outputs = {task: maps.outputs for task, maps in loaded.targets.items()}
-    train_maps = {task: maps.train for task, maps in loaded.targets.items()}
-    test_maps = {task: maps.test for task, maps in loaded.targets.items()}
-    streams = (
-        _padded_stream(loaded.train_images, loaded.train_labels, train_maps, side),
-        _padded_stream(loaded.test_images, loaded.test_labels, test_maps, side),
-    )
+    streams = _padded_stream(loaded, 'train', side), _padded_stream(loaded, 'test', side)
     if key:
         source = Source(loaded.name, f'{key}-padded-{side}px', loaded.num_classes, lambda: streams, outputs)
         arrays, digest = cache.fetch(source, cache_dir)
@@ -225,14 +217,14 @@ def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Datas
     )
 
 
-def _padded_stream(images: np.ndarray, labels: np.ndarray, maps: dict[str, np.ndarray], side: int) -> Stream:
+def _padded_stream(loaded: Dataset, split: str, side: int) -> Stream:
+    images, labels = getattr(loaded, f'{split}_images'), getattr(loaded, f'{split}_labels')
+    maps = {task: getattr(target, split) for task, target in loaded.targets.items()}
+
     def chunks() -> Iterator[Chunk]:
         for start in range(0, len(images), CHUNK):
             rows = slice(start, start + CHUNK)
-            yield (
-                add_border(images[rows], side),
-                labels[rows],
-                *(add_border(m[rows], side, IGNORED) for m in maps.values()),
-            )
+            padded_maps = (add_border(values[rows], side, IGNORED) for values in maps.values())
+            yield add_border(images[rows], side), labels[rows], *padded_maps
 
     return Stream(len(images), padded_shape(images.shape[1:], side), chunks, tuple(maps))

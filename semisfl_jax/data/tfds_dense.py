@@ -49,10 +49,8 @@ def find(name: str, data_dir: str, image_size: int) -> Source:
 
     def open_streams() -> tuple[Stream, Stream]:
         train, test = found.splits
-        return (
-            _stream(builder, train, found, size, tasks),
-            _stream(builder, test, found, size, tasks, known.original),
-        )
+        first = _stream(builder, train, found, size, tasks)
+        return first, _stream(builder, test, found, size, tasks, known.original)
 
     digest = hashlib.sha256(repr((VERSION, tasks)).encode()).hexdigest()[:4]
     key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
@@ -119,16 +117,6 @@ def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example
 
 
 SETS = {
-    PETS: Set(
-        splits=('train', 'test'),
-        images=('image', 'segmentation_mask'),
-        other='label',
-        read=_read_pet,
-    ),
-    COCO: Set(
-        splits=('train', 'validation'),
-        images=('image', 'panoptic_image'),
-        other='panoptic_objects',
-        read=_read_coco,
-    ),
+    PETS: Set(('train', 'test'), ('image', 'segmentation_mask'), 'label', _read_pet),
+    COCO: Set(('train', 'validation'), ('image', 'panoptic_image'), 'panoptic_objects', _read_coco),
 }

@@ -46,11 +46,10 @@ def find(
     'validation' where test labels are missing, or a stratified fifth of 'train' (`dataset.holdout`).
 
     Args:
-      name: TFDS name, with configuration and version if wanted: 'imagenet_resized/32x32'.
+      name: TFDS name, with configuration and version if wanted: 'imagenet_resized/32x32'; `alias`: the canonical one.
       data_dir: TFDS data directory, '' for $TFDS_DATA_DIR or else TFDS's own default.
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
-      alias: the canonical name of the data set, if not `name`.
       known: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
       absent: message for a set that TFDS does not know and that is not prepared, '' for suggestions.
 
@@ -68,14 +67,20 @@ def find(
     size = (image_size, image_size) if image_size else image.shape[:2]
 
     def open_streams() -> tuple[Stream, Stream]:
-        shape = (*size, channels) if all(size) else _first_shape(builder, channels)
-        lut = _relabel(label, classes)
-        train, test = _parts(builder, [label.str2int(c) for c in classes])
+        if all(size):
+            shape = (*size, channels)
+        else:  # features do not specify it
+            first = read(builder, open_split(builder, 'train'), np.arange(1))[0]
+            shape = decode(first['image'], 0, channels).shape
+        wanted = [label.str2int(c) for c in classes]
+        lut = np.arange(label.num_classes + 1, dtype=np.int32)  # the new label for each old one
+        lut[-1] = -1  # for the label -1
+        lut[wanted] = np.arange(len(wanted))
+        train, test = _parts(builder, wanted)
         return _stream(builder, train, shape, image_size, lut), _stream(builder, test, shape, image_size, lut)
 
-    canonical = alias or name
-    key = cache_key(builder, canonical, image_size, classes)
-    return Source(canonical, key, len(classes) or label.num_classes, open_streams)
+    key = cache_key(builder, alias or name, image_size, classes)
+    return Source(alias or name, key, len(classes) or label.num_classes, open_streams)
 
 
 @contextlib.contextmanager
@@ -226,17 +231,6 @@ def _labels(builder: Builder, split: str) -> np.ndarray:
     return np.array([r['label'] for block in blocks for r in read(builder, source, block)], np.int32)
 
 
-def _test_split(builder: Builder) -> str:
-    """The first of the splits 'test' and 'validation' that has labels, '' if none."""
-    for split in ('test', 'validation'):
-        info = builder.info.splits.get(split)
-        if info and info.num_examples:
-            source = open_split(builder, split)
-            if read(builder, source, np.arange(1))[0]['label'] >= 0:
-                return split
-    return ''
-
-
 def _parts(builder: Builder, wanted: list[int]) -> tuple[list, list]:
     """The parts of training and test set: lists of pairs (split, rows), with only the `wanted` labels, if any."""
 
@@ -247,25 +241,14 @@ def _parts(builder: Builder, wanted: list[int]) -> tuple[list, list]:
 
     unlabeled = [(split, rows(split)) for split in UNLABELED if split in builder.info.splits and not wanted]
     train_rows = rows('train')
-    if test := _test_split(builder):
-        return [('train', train_rows), *unlabeled], [(test, rows(test))]
+    for split in ('test', 'validation'):
+        info = builder.info.splits.get(split)
+        if not info or not info.num_examples:
+            continue
+        if read(builder, open_split(builder, split), np.arange(1))[0]['label'] >= 0:
+            return [('train', train_rows), *unlabeled], [(split, rows(split))]
     train, held = dataset.holdout(_labels(builder, 'train')[train_rows])
     return [('train', train_rows[train]), *unlabeled], [('train', train_rows[held])]
-
-
-def _relabel(label: Any, classes: tuple[str, ...]) -> np.ndarray:
-    """[K_source + 1] int32: new label for each old one; the last entry is for the label -1."""
-    lut = np.arange(label.num_classes + 1, dtype=np.int32)
-    lut[-1] = -1
-    for new, old in enumerate(classes):
-        lut[label.str2int(old)] = new
-    return lut
-
-
-def _first_shape(builder: Builder, channels: int) -> tuple[int, int, int]:
-    """Shape of the first image, for features that do not specify it."""
-    record = read(builder, open_split(builder, 'train'), np.arange(1))[0]
-    return decode(record['image'], 0, channels).shape
 
 
 def _stream(builder: Builder, parts: list, shape: tuple[int, int, int], image_size: int, lut: np.ndarray) -> Stream:
@@ -283,11 +266,7 @@ def _stream(builder: Builder, parts: list, shape: tuple[int, int, int], image_si
 
 
 def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
-    """Name of the cache entry: another if the size, the beginning or the end of a prepared file differs.
-
-    Raises:
-      UserError: a file of the data set cannot be read.
-    """
+    """Name of the cache entry: another if the size, the beginning or the end of a prepared file differs."""
     digest = hashlib.sha256(repr((image_size, classes)).encode())
     try:
         for path in sorted(path for path in builder.data_path.iterdir() if path.is_file()):

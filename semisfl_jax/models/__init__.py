@@ -12,16 +12,14 @@ from semisfl_jax.core.types import SplitModel
 from semisfl_jax.models import zoo
 from semisfl_jax.models.dense import encoder_decoder
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
-from semisfl_jax.models.layers import BATCH_NORM_VARIANCES, Compute
+from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.lowerings import LOWERINGS
-from semisfl_jax.models.resnet import OUTPUT_STRIDES
 from semisfl_jax.models.split import cut
 from semisfl_jax.models.weights import load_encoder
 
 ARCHITECTURES = zoo.ARCHITECTURES
 # A view of both, so that what a user registers in one of them later is in it too
 EVERY_ARCHITECTURE: Mapping[str, Any] = ChainMap[str, Any](DENSE_ARCHITECTURES, ARCHITECTURES)
-PROJECTIONS = ('mlp', 'linear', 'none')
 CONVOLUTIONS = ('auto', *LOWERINGS)
 
 
@@ -40,10 +38,8 @@ def build(
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
-    `dtype` is the type of the computation, 'float32' or 'bfloat16'; parameters are float32.
+    `dtype`, `batch_norm_variance` and `recompute` as in `Compute`; `axes` and the rest as in `split.cut`.
     `convolution` 'auto' is 'winograd' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
-    `axes` as in `split.cut`. `batch_norm_variance`: 'biased' or 'unbiased', the kind of BatchNorm's running variance.
-    `recompute`: as in `Compute`.
 
     Raises:
       UserError: an unknown name, a cut out of range, images too small for the model, or a user's model that is not
@@ -97,12 +93,9 @@ def _lowering(convolution: str) -> str:
 
 __all__ = [
     'ARCHITECTURES',
-    'BATCH_NORM_VARIANCES',
     'CONVOLUTIONS',
     'DENSE_ARCHITECTURES',
     'EVERY_ARCHITECTURE',
-    'OUTPUT_STRIDES',
-    'PROJECTIONS',
     'Compute',
     'EncoderDecoder',
     'SplitModel',

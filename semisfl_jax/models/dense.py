@@ -7,8 +7,7 @@ crosses the cut is in the tuple, skip connections too.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import chex
 import flax.linen as nn
@@ -78,21 +77,18 @@ def encoder_decoder(
         outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
         return resize(outputs, height, width), variables
 
+    def missing(*_: object) -> NoReturn:
+        raise UserError(
+            'models for dense tasks have no projection head, and no top over the rows of many clients: use another '
+            'method, or a model for classification'
+        )
+
     return SplitModel(
         init=init,
         bottom=bottom,
         top=top,
-        tops=_missing('top over the rows of many clients'),
-        project=_missing('projection head'),
+        tops=missing,
+        project=missing,
         feature_size=sum(feature_map.size for feature_map in maps),
         projection_size=0,
     )
-
-
-def _missing(what: str) -> Callable[..., Any]:
-    """What only classification models have."""
-
-    def fail(*_: object) -> NoReturn:
-        raise UserError(f'models for dense tasks have no {what}: use another method, or a model for classification')
-
-    return fail

@@ -151,32 +151,27 @@ def scene_net(outputs: int, compute: Compute, output_stride: int) -> EncoderDeco
     return EncoderDecoder(SceneEncoder(compute=compute), SceneDecoder(outputs, compute=compute))
 
 
-def _deeplabv3(depth: int, outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
-    """Nothing but the last map crosses the cut."""
-    _check_stride(f'deeplabv3_resnet{depth}', output_stride, OUTPUT_STRIDES)
-    encoder = resnet(depth, output_stride, low_level=False, compute=compute)
-    return EncoderDecoder(encoder, DeepLabV3(outputs, RATES[output_stride], compute=compute))
-
-
-def _deeplabv3plus(depth: int, outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
-    _check_stride(f'deeplabv3plus_resnet{depth}', output_stride, OUTPUT_STRIDES)
-    encoder = resnet(depth, output_stride, low_level=True, compute=compute)
-    return EncoderDecoder(encoder, DeepLabV3Plus(outputs, RATES[output_stride], compute=compute))
+def _deeplab(version: str, depth: int, outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
+    """Of V3, nothing but the last map crosses the cut; of V3+ the low-level map does, too."""
+    _check_stride(f'deeplab{version}_resnet{depth}', output_stride, OUTPUT_STRIDES)
+    encoder = resnet(depth, output_stride, low_level=version == 'v3plus', compute=compute)
+    decoder = {'v3': DeepLabV3, 'v3plus': DeepLabV3Plus}[version]
+    return EncoderDecoder(encoder, decoder(outputs, RATES[output_stride], compute=compute))
 
 
 def _check_stride(name: str, output_stride: int, strides: tuple[int, ...]) -> None:
     if output_stride not in strides:
-        allowed = ', '.join(str(stride) for stride in strides)
+        allowed = ', '.join(map(str, strides))
         raise UserError(f"model.output_stride={output_stride} is not possible with model.name='{name}'; use {allowed}")
 
 
 # name -> (outputs, compute, output stride) -> the two modules
 DENSE_ARCHITECTURES: dict[str, Callable[[int, Compute, int], EncoderDecoder]] = {
     'scene_net': scene_net,
-    'deeplabv3_resnet18': partial(_deeplabv3, 18),
-    'deeplabv3_resnet50': partial(_deeplabv3, 50),
-    'deeplabv3_resnet101': partial(_deeplabv3, 101),
-    'deeplabv3plus_resnet18': partial(_deeplabv3plus, 18),
-    'deeplabv3plus_resnet50': partial(_deeplabv3plus, 50),
-    'deeplabv3plus_resnet101': partial(_deeplabv3plus, 101),
+    'deeplabv3_resnet18': partial(_deeplab, 'v3', 18),
+    'deeplabv3_resnet50': partial(_deeplab, 'v3', 50),
+    'deeplabv3_resnet101': partial(_deeplab, 'v3', 101),
+    'deeplabv3plus_resnet18': partial(_deeplab, 'v3plus', 18),
+    'deeplabv3plus_resnet50': partial(_deeplab, 'v3plus', 50),
+    'deeplabv3plus_resnet101': partial(_deeplab, 'v3plus', 101),
 }

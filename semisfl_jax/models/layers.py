@@ -22,7 +22,6 @@ from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners, max_pool, windows
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
-BATCH_NORM_VARIANCES = ('biased', 'unbiased')
 CONVOLVED = 'convolved'  # names the outputs of convolutions, for what is kept for a backward pass
 FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 
@@ -32,7 +31,7 @@ class Compute(NamedTuple):
 
     dtype: str = 'float32'  # of activations and of the arithmetic on them
     convolution: str = 'native'  # a key of `lowerings.LOWERINGS`
-    batch_norm_variance: str = 'biased'  # kind of BatchNorm's running variance, one of BATCH_NORM_VARIANCES
+    batch_norm_variance: str = 'biased'  # kind of BatchNorm's running variance: 'biased' or 'unbiased'
     # Whether only the outputs of convolutions and products are kept for a backward pass, which computes again what is
     # between them. Otherwise what BatchNorm and what the next convolution read are both kept: twice as much.
     recompute: bool = False
@@ -162,11 +161,6 @@ def _shifted(x: Array, bias: Array | None) -> Array:
     return x if bias is None else x + bias
 
 
-def _as_dot_general(product: Callable[[Array, Array], Array]) -> Callable:
-    """A product of x [B, D] and a kernel, as Dense calls it instead of `jax.lax.dot_general`."""
-    return lambda x, kernel, *_, **__: product(x, kernel)
-
-
 class DenseLayer(nn.Module):
     """Flatten, optional dropout, fully connected layer, optional ReLU."""
 
@@ -183,6 +177,7 @@ class DenseLayer(nn.Module):
     def __call__(self, x: Array, train: bool) -> Array:
         """x [B, ...] -> [B, features], of type `compute.dtype`."""
         product = lowerings.dense_of_clients if self.of_clients else lowerings.dense_direct
+        on_cpu = self.compute.convolution in lowerings.ON_CPU
         x = x.reshape(x.shape[0], -1)
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
@@ -193,7 +188,7 @@ class DenseLayer(nn.Module):
             dtype=self.compute.dtype,
             kernel_init=self.kernel_init or uniform,
             bias_init=self.bias_init or uniform,
-            dot_general=_as_dot_general(product) if self.compute.convolution in lowerings.ON_CPU else None,
+            dot_general=(lambda x, kernel, *_, **__: product(x, kernel)) if on_cpu else None,
             name='dense',
         )(x)
         return nn.relu(x) if self.activation else x

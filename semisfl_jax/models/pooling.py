@@ -100,7 +100,5 @@ _largest.defvjp(_largest_forward, _corners_backward)
 def _window_max(corners: Array) -> Array:
     """[..., 4, C] -> [..., C]."""
     window = (*(1,) * (corners.ndim - 2), 4, 1)
-    least = -np.inf if jnp.issubdtype(corners.dtype, jnp.floating) else 0
-    return jax.lax.reduce_window(corners, np.array(least, corners.dtype), jax.lax.max, window, window, 'VALID')[
-        ..., 0, :
-    ]
+    least = np.array(-np.inf if jnp.issubdtype(corners.dtype, jnp.floating) else 0, corners.dtype)
+    return jax.lax.reduce_window(corners, least, jax.lax.max, window, window, 'VALID')[..., 0, :]

@@ -77,8 +77,7 @@ def cut(
       architecture: the uncut model.
       image_shape: (H, W, C).
       split_index: layers at the client, 1 .. layers - 1; None takes the architecture's own.
-      projection: 'mlp', 'linear' or 'none'.
-      projection_dim: P; with 'none' P is D.
+      projection: 'mlp', 'linear' or 'none'; `projection_dim`: P; with 'none' P is D.
       compute: how the projection head computes, and what is kept of bottom and top for a backward pass. Features,
         logits and projections are always returned as float32.
       axes: axes of a map around the caller that hold more clients, whose rows are included in the statistics of `tops`.
@@ -105,7 +104,12 @@ def cut(
         check_output(f"the first {index} layers of model.name='{name}'", features)
         logits = shapes(top, features)
     except NoPixels as error:
-        raise UserError(_too_small(image_shape, name)) from error
+        height, width, _ = image_shape
+        other = '' if name == _SMALLEST or min(height, width) < _SMALLEST_SIDE else f'model.name={_SMALLEST} or '
+        raise UserError(
+            f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use {other}'
+            'larger images (data.image_size, data.pad_to)'
+        ) from error
     check_output(f"the last layer of model.name='{name}'", logits, (None, num_classes))
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
@@ -210,15 +214,6 @@ def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
 def filled(variables: Variables) -> Variables:
     """`variables` with an empty 'params' if they have none, as for a piece without parameters."""
     return {'params': {}, **variables}
-
-
-def _too_small(image_shape: tuple[int, int, int], name: str) -> str:
-    height, width, _ = image_shape
-    other = '' if name == _SMALLEST or min(height, width) < _SMALLEST_SIDE else f'model.name={_SMALLEST} or '
-    return (
-        f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use {other}'
-        'larger images (data.image_size, data.pad_to)'
-    )
 
 
 # --- shapes of pieces, which may be a user's, before anything is computed

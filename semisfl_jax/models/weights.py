@@ -43,8 +43,13 @@ def load_encoder(path: str, variables: Variables) -> Variables:
     given = arrays if own else {name: array for name, array in arrays.items() if not _LEFT_OUT.match(name)}
     leaves = flatten_dict(variables)
     names = {parts: '/'.join(parts) if own else torch_name(parts) for parts in leaves}
-    _compare_names(path, set(names.values()), set(given))
-
+    lacking, extra = set(names.values()) - set(given), set(given) - set(names.values())
+    for left, what in ((lacking, 'lacks'), (extra, 'has, beyond those of this encoder,')):
+        if left:  # the file belongs to a deeper or another network
+            raise UserError(
+                f"{KEY}: '{path}' {what} {len(left):,} arrays, such as '{min(left)}'; use the weights of this encoder "
+                "(a state dict of torchvision's ResNet, or arrays by this package's names), or another model.name"
+            )
     loaded = {}
     for parts, leaf in leaves.items():
         name = names[parts]
@@ -73,16 +78,6 @@ def torch_name(parts: tuple[str, ...]) -> str:
     return f'{path}.{_NORM[last] if norm else "weight" if last == "kernel" else last}'
 
 
-def _compare_names(path: str, needed: set[str], given: set[str]) -> None:
-    """Fails unless both are equal. With names left over, the file belongs to a deeper or another network."""
-    for names, what in ((needed - given, 'lacks'), (given - needed, 'has, beyond those of this encoder,')):
-        if names:
-            raise UserError(
-                f"{KEY}: '{path}' {what} {len(names):,} arrays, such as '{min(names)}'; use its weights (a "
-                "state dict of torchvision's ResNet, or arrays by this package's names), or another model.name"
-            )
-
-
 def _read(path: str) -> dict[str, np.ndarray]:
     """{name: array float32} of a file."""
     file = file_io.check_file(path, KEY, LARGEST)
@@ -94,10 +89,7 @@ def _read(path: str) -> dict[str, np.ndarray]:
     except UserError:
         raise
     except Exception as error:  # the libraries fail in many ways on a file that is damaged or something else
-        reason = f'{type(error).__name__}: {error}'
-        raise UserError(
-            f"{KEY}='{path}' is not a file of named arrays as its ending says ({reason}); use another file"
-        ) from error
+        raise UserError(f"{KEY}='{path}' cannot be read as its ending says ({error!r}); use another file") from error
 
 
 def _read_npz(file: Path) -> Mapping[str, np.ndarray]:

@@ -125,6 +125,7 @@ def _points(logits: Any) -> Any:
     return np.where(probability.max(axis=-1) >= SHOWN, kind, 0).astype(np.uint8)
 
 
+_BINARY: dict[str, Any] = {'show': _probability, 'pseudo_label': _likely_side, 'largest': 1}
 # name -> builder, fewest and most outputs
 _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'classification': (classification, 2, 2**31 - 1),
@@ -132,31 +133,11 @@ _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'parts': (_classes('parts', 'Part segmentation'), 2, IGNORED),
     'stuff': (_classes('stuff', 'Stuff segmentation'), 2, IGNORED),
     'saliency': (
-        _dense(
-            'saliency',
-            loss=dense_losses.balanced_bce,
-            score=IOU,
-            scorer=scores.saliency(),
-            show=_probability,
-            pseudo_label=_likely_side,
-            largest=1,
-        ),
+        _dense('saliency', loss=dense_losses.balanced_bce, score=IOU, scorer=scores.saliency(), **_BINARY),
         1,
         1,
     ),
-    'edges': (
-        _dense(
-            'edges',
-            loss=dense_losses.weighted_bce,
-            score=ODSF,
-            scorer=edges.scorer(),
-            show=_probability,
-            pseudo_label=_likely_side,
-            largest=1,
-        ),
-        1,
-        1,
-    ),
+    'edges': (_dense('edges', loss=dense_losses.weighted_bce, score=ODSF, scorer=edges.scorer(), **_BINARY), 1, 1),
     'depth': (
         _dense('depth', _mean_depth, loss=dense_losses.l1, score=RMSE, scorer=scores.depth(), show=_shown_depth),
         1,
@@ -173,11 +154,7 @@ def score(name: str) -> Score:
 
 
 def make(name: str, outputs: int) -> Task:
-    """A task.
-
-    Args:
-      name: one of NAMES.
-      outputs: classes, or types of keypoints; 1 in saliency, edges and depth.
+    """The task `name` with `outputs`: classes, or types of keypoints; 1 in saliency, edges and depth.
 
     Raises:
       UserError: the name is unknown, or the task cannot have so many outputs.

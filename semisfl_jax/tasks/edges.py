@@ -36,8 +36,7 @@ def scorer() -> Scorer:
 def thin(maps: Array) -> Array:
     """Thins edges to a width of one pixel, as Guo and Hall (1989) do, like MATLAB's bwmorph and scikit-image's thin.
 
-    Args:
-      maps: [B, H, W] of integers, every bit of which is a map of its own.
+    `maps`: [B, H, W] of integers, every bit of which is a map.
     """
 
     def step(maps: Array, turn: int) -> Array:
@@ -98,11 +97,9 @@ def _finish(counts: Any) -> dict[str, float]:
 
 
 def _matched(maps: np.ndarray, radii: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Matched and predicted pixels [thresholds] of images, and the number of pixels on true edges.
+    """Matched and predicted pixels [thresholds], and the number of pixels on true edges, of `maps` from `_thinned`.
 
-    Args:
-      maps: [B, H, W] uint32 as from `_thinned`.
-      radii: [B], the tolerance in pixels.
+    `radii`: [B], the tolerance in pixels.
     """
     near = _near(maps >> len(THRESHOLDS) > 0, radii)
     matchable = np.diff(near.indptr) > 0

@@ -162,10 +162,8 @@ def keypoints() -> Scorer:
 def average_precision(height: np.ndarray, right: np.ndarray, points: int) -> float:
     """The area under the interpolated precision-recall curve, at all points of it.
 
-    Args:
-      height: [n], of detections in any order; equal ones are accepted together.
-      right: [n] bool.
-      points: what there was to detect, at least 1.
+    `height` [n]: of detections in any order, equal ones being accepted together; `right` [n] bool; `points`: what there
+    was to detect, at least 1.
     """
     order = np.argsort(-height, kind='stable')
     height, hits = height[order], np.cumsum(right[order])
@@ -191,7 +189,8 @@ def _count_peaks(outputs: Array, targets: Array, valid: Array, sizes: Array | No
     heights, where = _largest(peaks, PEAKS)
     marks, points = _largest(truth.astype(jnp.float32), POINTS)
     limit = (DISTANCE * longer) ** 2
-    squared = sum((of[where][..., None] - of[points][..., None, :]) ** 2 for of in _coordinates(height, width))
+    places = map(jnp.asarray, np.divmod(np.arange(height * width, dtype=np.int32), width))  # rows, columns [H * W]
+    squared = sum((of[where][..., None] - of[points][..., None, :]) ** 2 for of in places)
     near = (squared <= limit) & jnp.isfinite(heights)[..., None] & (marks > 0)[..., None, :]  # [B, K, peaks, points]
 
     def take(free: Array, peak: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -212,12 +211,6 @@ def _largest(maps: Array, most: int) -> tuple[Array, Array]:
     flat = jnp.moveaxis(maps, -1, 1).reshape(batch, types, height * width)
     values, pixels = jax.lax.top_k(flat, min(most, height * width))
     return values, pixels
-
-
-def _coordinates(height: int, width: int) -> tuple[Array, Array]:
-    """Row and column of every pixel [H * W] int32."""
-    rows, columns = np.divmod(np.arange(height * width, dtype=np.int32), width)
-    return jnp.asarray(rows), jnp.asarray(columns)
 
 
 def _mean_precision(counts: Any) -> dict[str, float]:

@@ -120,10 +120,7 @@ def delta_m(scores: Mapping[str, float], reference: Mapping[str, float], higher:
     """The mean over tasks of the relative gain over the reference, in percent; positive: better.
 
     Defined by Maninis et al. (Attentive Single-Tasking of Multiple Tasks, CVPR 2019); M-Fed's Table 2 reports it. All
-    three are by task; `higher`: whether a higher score is the better one.
-
-    Raises:
-      ValueError: the three do not have the same tasks.
+    three are by task, else ValueError; `higher`: whether a higher score is the better one.
     """
     if not scores.keys() == reference.keys() == higher.keys():
         raise ValueError(f'tasks differ: {sorted(scores)}, {sorted(reference)}, {sorted(higher)}')
