@@ -217,7 +217,7 @@ def test_k_s_stays(tmp_path):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'client_teacher_ema': True}, "updates a teacher that fedswitch.mode='student' never uses"),
+        ({'client_teacher_ema': True}, "fedswitch.mode='student' has no teacher"),
         ({'clustering_weight': 0.5}, 'config.clustering_weight=0.5 is not an option of fedswitch_sl; leave it at 1.0'),
         ({'queue': 'single_ring'}, 'config.queue=single_ring is not an option of fedswitch_sl'),
         ({'local.epochs': 1}, 'config.local.epochs=1 is not an option of fedswitch_sl'),

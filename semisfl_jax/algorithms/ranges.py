@@ -66,21 +66,10 @@ WEIGHT_DECAY = log(5e-5, 5e-3)
 EMA_DECAY = choice(0.9, 0.99, 0.999)
 
 # Keys that no search may change, and why
+_OF_WORK = 'k_s k_u batch_size server_batch_size pre_rounds lr_rounds local.epochs local.steps local.objective'
 _FIXED = {
     **dict.fromkeys(
-        (
-            *(
-                'k_s',
-                'k_u',
-                'batch_size',
-                'server_batch_size',
-                'pre_rounds',
-                'lr_rounds',
-                'local.epochs',
-                'local.steps',
-            ),
-            'local.objective',  # another method, rather than a setting of one
-        ),
+        _OF_WORK.split(),
         'it changes how much work a round is, and searches give equal budgets; fix it in the configuration',
     ),
     'pseudo_labels': 'it makes an oracle of the method, not a setting; fix it in the configuration',

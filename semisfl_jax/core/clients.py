@@ -206,12 +206,9 @@ def replicate(mesh: Mesh | None, tree: Any) -> Any:
 
 
 def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
-    """An array whose leading axis is divided over the devices.
+    """An array of this `shape` whose leading axis is divided over the devices.
 
-    Args:
-      mesh: the devices.
-      shape: of the whole array.
-      fetch: slice -> those rows of the array, from host memory; called only for rows of this process.
+    `fetch` gives the rows of a slice, from host memory; it is called only for rows of this process.
     """
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))
