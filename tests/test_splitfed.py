@@ -312,10 +312,6 @@ def test_the_official_setting(tmp_path):
         ({'splitfed.version': 'v2', 'parallel.devices': 2}, 'trains one client after another'),
         ({'splitfed.version': 'v2', 'parallel.coordinator': 'host:1'}, 'trains one client after another'),
         ({'splitfed.version': 'v2', 'federation.client_chunk': 3}, 'trains one client after another; leave it at 0'),
-        ({'algorithm': 'fedavg', 'splitfed.version': 'v2'}, 'splitfed.version=v2 is not an option of fedavg'),
-        ({'queue': 'off'}, 'config.queue=off is not an option of splitfed; leave it at two_level'),
-        ({'local.optimizer_state': 'kept'}, 'is not an option of splitfed'),
-        ({'pre_rounds': 20}, 'config.pre_rounds=20 is not an option of splitfed; leave it at 0'),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):

@@ -80,11 +80,7 @@ _FIXED = {
 def fault(key: str, range_: Range, unread: Mapping[str, str], options: Mapping[str, Any]) -> str:
     """What is wrong with the range of a key, '' if nothing.
 
-    Args:
-      key: as in a configuration.
-      range_: its range.
-      unread: shared keys that the method does not read -> the feature that they belong to.
-      options: the method's options by key, with their defaults.
+    `unread` maps shared keys that the method does not read to their features, `options` its options to their defaults.
     """
     known = {**shared_defaults(), **options}
     if key in unread:

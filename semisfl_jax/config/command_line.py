@@ -109,7 +109,7 @@ def parse(argv: list[str], studies: bool = False) -> Command:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
     for kind in (STUDY, SWEEP):
         if kind in command.config and not studies:
-            raise UserError(f'{command.name} is a {kind}; only launch.py can run it: give the configuration of one run')
+            raise UserError(f'{command.name} is a {kind} of many runs, which only launch.py can run; give one run')
     return command
 
 

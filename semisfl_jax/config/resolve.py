@@ -27,11 +27,8 @@ INERT = frozenset(
 def resolve(config: ConfigDict) -> ConfigDict:
     """A locked copy with the placeholder values ('auto', 0) filled in and the options of other methods removed.
 
-    What depends on the machine stays as it is: `federation.client_map` and `model.convolution` 'auto', and
-    `parallel.devices` 0, which `count_devices` resolves.
-
-    Args:
-      config: checked.
+    The configuration is checked. What depends on the machine stays as it is: `federation.client_map` and
+    `model.convolution` 'auto', and `parallel.devices` 0, which `count_devices` resolves.
     """
     thawed = config.as_configdict() if isinstance(config, FrozenConfigDict) else config
     resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)

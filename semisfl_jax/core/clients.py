@@ -105,11 +105,10 @@ def make_mesh(devices: int) -> Mesh | None:
     processes, device_count = jax.process_count(), jax.device_count()
     if devices > device_count:
         kind = jax.devices()[0].platform
-        late = ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
-        raise UserError(
-            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all, in '
-            f'another --workdir if a run began on {devices}{late}'
-        )
+        use = f'0 for all, in another --workdir if a run began on {devices}'
+        use += ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
+        what = f'is more than the {device_count} available ({kind})'
+        raise UserError(f'config.parallel.devices={devices} {what}; use {use}')
     if devices % processes:
         raise UserError(f'config.parallel.devices={devices} is not a multiple of the {processes} processes; use one')
     if devices == processes == 1:

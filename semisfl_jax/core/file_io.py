@@ -114,10 +114,8 @@ def write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writing(option: str) -> Iterator[None]:
-    """Says in one line what keeps a block from writing; a full disk is left to `errors.exit_status`.
-
-    Args:
-      option: that names another folder.
+    """Says in one line what keeps a block from writing; `option` names another folder. A full disk is left to
+    `errors.exit_status`.
 
     Raises:
       UserError: permissions, or a folder in place of a file.

@@ -113,16 +113,10 @@ def local_sgd(
     companion: Any = (),
     follow: Callable[[Any, SplitParams], Any] = lambda companion, student: companion,
 ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
-    """The optimizer steps of one client.
+    """The optimizer steps of one client; with 0 `steps`, nothing changes.
 
-    Args:
-      loss: of an iteration.
-      student: the model at the start.
-      client_state: optimizer state from the client's last round, () for a fresh one.
-      tx: the optimizer.
-      steps: number of steps; 0 changes nothing.
-      companion: state updated along with the student, for example a teacher.
-      follow: (companion, student after the step) -> companion.
+    `client_state` is the optimizer's from the client's last round, () for a fresh one. `companion` is updated along
+    with the student, such as a teacher: `follow` maps (companion, student after the step) to the new one.
 
     Returns:
       student, optimizer state (() if `client_state` was ()), means over the steps, sums of counts.
