@@ -54,7 +54,7 @@ def test_combinations_that_make_sense(changes):
         (SUPERVISED | {'data__client_labels': 9, 'federation__mu': 0}, 'federation.mu=0 ignores the labels'),
         ({'algorithm': 'fedswitch', 'k_s': 0, 'data__client_labels': 9}, 'fedswitch learns from labels at the server'),
         ({'algorithm': 'fedavg', 'data__client_labels': 4000}, 'use fewer (or k_s=0'),
-        ({'data__client_labels': -1}, 'those of semisfl also train on unlabeled images'),
+        ({'data__client_labels': -1}, 'clients of semisfl also train on unlabeled images'),
         (
             {'algorithm': 'fedavg', 'sampling': 'replicated', 'local__epochs': 2},
             "sampling='replicated' repeats a client's images to fill k_u iterations",

@@ -50,9 +50,8 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, axis: Cl
         hparams = dataclasses.replace(hparams, options=method.options())
     built = method.build(model, views, hparams, axis)
     if not isinstance(built, Algorithm):
-        raise UserError(
-            f"method '{name}': build returns {found(built)}; return Algorithm(init, round, predict, headline)"
-        )
+        use = 'return Algorithm(init, round, predict, headline)'
+        raise UserError(f"method '{name}': build returns {found(built)}; {use}")
     return built
 
 

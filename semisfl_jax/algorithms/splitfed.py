@@ -158,9 +158,8 @@ def check(flat: Flat) -> None:
     """Raises UserError if version 2 is asked to compute several clients at once."""
     for key, value in {'federation.client_chunk': 0, 'federation.client_map': 'auto'}.items():
         if sequential(flat) and flat[key] != value:
-            raise UserError(
-                f"config.{key}={flat[key]}: splitfed.version='v2' trains one client after another; leave it at {value}"
-            )
+            why = "splitfed.version='v2' trains one client after another"
+            raise UserError(f'config.{key}={flat[key]}: {why}; leave it at {value}')
 
 
 METHOD = register(

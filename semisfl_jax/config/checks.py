@@ -109,10 +109,8 @@ def _faults_of_sizes(flat: Mapping[str, Any]) -> Iterator[str]:
 
 def _faults_of_optimization(flat: Mapping[str, Any]) -> Iterator[str]:
     if flat['sampling'] == 'replicated' and flat['local.epochs']:
-        yield (
-            "sampling='replicated' repeats a client's images to fill k_u iterations, not the passes of "
-            f"local.epochs={flat['local.epochs']}; use sampling='epochs' or local.epochs=0"
-        )
+        passes = f'local.epochs={flat["local.epochs"]}'
+        yield f"sampling='replicated' repeats a client's images to fill k_u iterations, not {passes}; use 'epochs'"
     if flat['optimizer'] == 'adam' and flat['nesterov']:
         yield "nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False"
 
@@ -125,10 +123,7 @@ def _faults_of_devices(flat: dict[str, Any]) -> Iterator[str]:
     if trials:
         if devices and trials % devices:
             good = max(n for n in range(1, devices) if trials % n == 0)
-            yield (
-                f'parallel.devices={devices} does not divide the {trials} trials of config.seeds, which are computed '
-                f'whole; use {good} devices, or another number of seeds'
-            )
+            yield f'parallel.devices={devices} does not divide the {trials} trials of config.seeds; use {good} devices'
         return
     if devices > 1 and (reason := indivisible(flat)):
         yield f'parallel.devices={devices}: {reason}; use 1'
@@ -168,10 +163,8 @@ def _faults_of_method(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
             yield f'{key}={flat[key]} is not an option of {method.name}; leave it {advice}'
     objective, shared = flat['local.objective'], shared_defaults()
     if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
-        yield (
-            f"pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make no "
-            f"pseudo-labels; leave it at '{shared['pseudo_labels']}', or use another objective"
-        )
+        leave = f"leave it at '{shared['pseudo_labels']}'"
+        yield f"pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make none; {leave}"
     for feature, needed in (('uda', 'uda'), ('mean teacher', 'mean_teacher')):
         for key in FEATURES[feature] if feature in method.uses and objective != needed else ():
             if flat[key] != shared[key]:
@@ -234,25 +227,10 @@ def _faults_of_labels(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
         who = "local.objective='supervised'" if chosen else name
         yield f'federation.mu=0 ignores the labels that {who} trains on; use 1 or more'
     if client_labels == -1 and not labels_only:
-        yield (
-            'data.client_labels=-1, all labels at the clients, is for clients that train only on labels '
-            f'({_trained_on_labels_alone()}); those of {name} also train on unlabeled images, so give a number'
-        )
+        yield f'data.client_labels=-1: clients of {name} also train on unlabeled images; give a number'
     if not labels_only and k_s == 0 and not labels_at_clients:
         yield f'k_s=0 leaves no label to learn from, as clients have none; use at least 1, or {give}'
     if (tsa := flat['uda.tsa']) != 'off' and not labels_at_clients:
         yield f"uda.tsa='{tsa}' anneals labels at the clients, but they have none; use 'off', or {give}"
     if not labels_only and labels_at_clients and (size := flat['batch_size']) % (1 + mu):
         yield f'batch_size={size} cannot be split 1 : {mu} (federation.mu) by labels; use a multiple of {1 + mu}'
-
-
-def _trained_on_labels_alone() -> str:
-    """The methods whose clients can train on labels alone, and the option that each needs for it."""
-    supervised = {'local.objective': 'supervised'}
-    methods = []
-    for method in algorithms.METHODS.values():
-        if 'objective' in method.uses:
-            methods += [f"{method.name} with local.objective='supervised'"] if method.labels_alone(supervised) else []
-        elif method.labels_alone(supervised):
-            methods.append(method.name)
-    return ', '.join(methods)

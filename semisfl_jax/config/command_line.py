@@ -114,8 +114,8 @@ def parse(argv: list[str], studies: bool = False) -> Command:
 
 
 def _parse(argv: list[str]) -> Command:
-    for word in argv:
-        if len(word.partition('=')[0]) > 100:  # absl's search for the nearest flag would overflow the stack
+    for word in argv:  # absl's search for the flag nearest to a long one would overflow the stack
+        if word.startswith('-') and len(word.partition('=')[0]) > 100:
             raise UserError(f"'{word}' is not a flag; write --config.KEY=VALUE (see --help)")
     values = flags.FlagValues()
     flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=values)
