@@ -55,7 +55,7 @@ def test_a_terminal_that_is_not_in_utf_8(tmp_path, encoding):
     assert result.stdout.decode(encoding) == {'latin-1': '90.1 ± 0.3 ?\n', 'ascii': '90.1 ? 0.3 ?\n'}[encoding]
 
 
-def test_help_on_such_a_terminal():
+def test_the_help_of_the_script_on_such_a_terminal():
     result = subprocess.run(
         [sys.executable, 'launch.py', '--help'],
         capture_output=True,
@@ -63,7 +63,7 @@ def test_help_on_such_a_terminal():
         env=os.environ | {'PYTHONIOENCODING': 'ascii'},
     )
     assert (result.returncode, result.stderr) == (0, b'')
-    assert b'--config.KEY=VALUE' in result.stdout
+    assert b'configs/digits.py' in result.stdout
 
 
 def test_a_folder_in_the_home_folder(tmp_path, monkeypatch):
@@ -85,7 +85,7 @@ def test_the_home_folder_of_nobody(tmp_path, capsys, command):
     }
     main, line = words[command]
     assert main([command, *line]) == 2
-    assert_one_line(capsys.readouterr().err, ['~nobody-of-this-name', 'the home folder of a user that this machine'])
+    assert_one_line(capsys.readouterr().err, ['~nobody-of-this-name', 'no home folder of'])
 
 
 @pytest.mark.parametrize('kind', ['study', 'sweep'])
@@ -100,11 +100,10 @@ def test_a_study_that_is_none(tmp_path, capsys, kind):
     assert not (tmp_path / 'out').exists()
 
 
-@pytest.mark.parametrize(('given', 'kind'), [('/dev/null', 'a device'), ('configs', 'a folder')])
-def test_a_configuration_that_is_no_file(capsys, monkeypatch, given, kind):
+def test_a_configuration_that_is_no_file(capsys, monkeypatch):
     monkeypatch.chdir(runs.ROOT)
-    assert launch.main(['launch.py', f'--config={given}']) == 2
-    assert_one_line(capsys.readouterr().err, [f'--config={given} is {kind}', 'give a file'])
+    assert launch.main(['launch.py', '--config=configs']) == 2
+    assert_one_line(capsys.readouterr().err, ['there is no configuration file configs'])
 
 
 @pytest.mark.parametrize(
@@ -212,11 +211,6 @@ def test_a_key_whose_default_is_none_can_be_set_to_it():
         command_line.parse(['launch.py', runs.DIGITS, '--config.rounds=None'])
 
 
-def test_settings_after_a_colon():
-    assert command_line.parse(['launch.py', f'{runs.DIGITS}:code']).config.queue == 'single_ring'
-    assert command_line.parse(['launch.py', f'{runs.DIGITS}:paper']).config.queue == 'two_level'
-
-
 def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'path', list(sys.path))
     (tmp_path / 'code_of_mine.py').write_text('ALPHA = 0.75\n')
@@ -233,7 +227,6 @@ MISTAKES = {
     'unknown key': (['--config.seeed=1'], ['config.seeed', 'did you mean config.seed']),
     'key without its group': (['--config.num_labeled=1'], ['did you mean config.data.num_labeled']),
     'group as a key': (['--config.data=x'], ['config.data is a group of keys; set one of them, such as config.data.']),
-    'infinite': (['--config.lr=1e400'], ['config.lr=inf must be a finite number']),
     'file of a run': (['--config={reference}/config.json'], ['was written by a run', '--workdir={reference}']),
     'lines of a run': (['--config={reference}/metrics.jsonl'], ['metrics.jsonl holds data', 'get_config()']),
     'key within a key': (['--config.seed.x=1'], ['config.seed.x is not a key']),
@@ -241,14 +234,8 @@ MISTAKES = {
     'wrong boolean': (['--config.nesterov=perhaps'], ['--config.nesterov=perhaps', 'bool']),
     'no value': (['--config.seed'], ['--config.seed']),
     'stray word': (['digits'], ["'digits'"]),
-    'unknown algorithm': (['--config.algorithm=fedavgg'], ["'fedavgg'", 'semisfl']),
-    'unknown data set': (['--config.data.name=digitz'], ['digitz']),
     'unknown model': (['--config.model.name=resnet'], ["'resnet'", 'small_cnn']),
-    'more active clients than clients': (['--config.federation.num_active=11'], ['num_active=11', 'num_clients=10']),
-    'alpha 0': (['--config.federation.alpha=0'], ['federation.alpha=0']),
-    'alpha below 0': (['--config.federation.alpha=-1'], ['federation.alpha=-1']),
     'more labels than samples': (['--config.data.num_labeled=2000'], ['2000', '1437']),
-    'split index 0': (['--config.model.split_index=0'], ['split_index=0', '1 to 3']),
     'split index too large': (['--config.model.split_index=4'], ['split_index=4', '1 to 3']),
     'model too large for the images': (['--config.model.name=vgg13'], ['8x8']),
     'data set that is not prepared': (['--config.data.name=svhn_cropped', '--config.data.data_dir={tmp}'], ['svhn']),
@@ -283,13 +270,6 @@ def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, reference, 
     assert status == 2
     assert_one_line(capsys.readouterr().err, words)
     assert not workdir.exists()
-
-
-def test_a_mistake_in_a_process_of_its_own(tmp_path):
-    result = runs.run_process(tmp_path / 'run', model__name='resnet')
-    assert result.returncode == 2
-    assert_one_line(result.stderr, ["'resnet'"])
-    assert not (tmp_path / 'run').exists()
 
 
 def test_the_configuration_is_asked_for(capsys):
@@ -421,12 +401,3 @@ def test_a_bug_still_shows_its_traceback(tmp_path):
     )
     assert result.returncode == 1
     assert 'ZeroDivisionError' in result.stderr
-
-
-def test_the_script_itself():
-    result = subprocess.run(
-        [sys.executable, str(runs.ROOT / 'launch.py'), '--help'], capture_output=True, text=True, check=False
-    )
-    assert result.returncode == 0
-    assert 'configs/digits.py' in result.stdout
-    assert not result.stderr

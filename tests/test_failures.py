@@ -120,7 +120,7 @@ def test_a_run_goes_on_with_its_own_trace_only(tmp_path, capsys):
         assert runs.run(folder, failures__trace=path, rounds=rounds, algorithm='fedswitch_sl') == 2
         assert_one_line(capsys.readouterr().err, ['different configuration', f'failures.trace_hash: {hash_} ->'])
     assert runs.lines(folder) == lines
-    with pytest.raises(UserError, match='is not what it was when this configuration was first used'):
+    with pytest.raises(UserError, match='has changed; restore it'):
         config_lib.check(runs.config(failures__trace=str(path), failures__trace_hash=hash_))
     with pytest.raises(UserError, match='trace_hash=ab: a run fills it in'):
         config_lib.check(runs.config(failures__trace_hash='ab'))

@@ -254,7 +254,7 @@ def test_lambda_grows_up_to_its_bound(options, expected):
 
 def test_a_first_lambda_above_the_bound_is_refused():
     flat = {'augment.supervised': 'weak', 'mfed.weight': 2.0, 'mfed.max_weight': 1.0}
-    with pytest.raises(UserError, match=r'^config.mfed.weight=2.0 is above mfed.max_weight=1.0, .* raise the latter$'):
+    with pytest.raises(UserError, match=r'^config.mfed.weight=2.0 is above mfed.max_weight=1.0'):
         m_fed.METHOD.check(flat)
     m_fed.METHOD.check(flat | {'mfed.weight': 1.0})
     algorithms.get('mfed_fl').check({'augment.supervised': 'weak'})  # has neither

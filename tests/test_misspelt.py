@@ -13,25 +13,19 @@ from semisfl_jax.core.errors import UserError, did_you_mean
 from semisfl_jax.training import loop
 from tests import runs
 from tests.one_line import assert_one_line
+from tests.settings import changed
 
 # What is added to the command line of a tiny digits run -> what was meant.
 MISSPELT = {
-    '--config.algorithm=fedavgg': "did you mean 'fedavg'?",
     '--config.algorithm=FedAvg': "did you mean 'fedavg'?",
     '--config.model.name=smal_cnn': "did you mean 'small_cnn'?",
     '--config.data.name=digitz': "did you mean 'digits'?",
-    '--config.federation.partition=dirichelt': "did you mean 'dirichlet'?",
-    '--config.queue=twolevel': "did you mean 'two_level'?",
-    '--config.k_s_rule=papr': "did you mean 'paper'?",
-    '--config.augment.randaugment=fixmach': "did you mean 'fixmatch'?",
     '--config.cost.devices=jetson_nan': "did you mean 'jetson_nano'?",
     '--config.batchsize=4': 'did you mean config.batch_size?',
     '--config.model.projection_dims=4': 'did you mean config.model.projection_dim?',
     '--config.sweep_trials=3': 'config.sweep_trials belongs to sweeps; leave it out, or give one of configs/sweeps',
     '--config.study_rows=SemiSFL': 'config.study_rows belongs to studies; leave it out',
     f'{runs.DIGITS}:papre': "did you mean 'paper'?",
-    '--config=digitz': 'did you mean configs/digits.py?',
-    '--config=digit.py': 'did you mean configs/digits.py?',
     '--config=configs/digit.py': 'did you mean configs/digits.py?',
     '--config=configs/digit.py:code': 'did you mean configs/digits.py?',
     '--config=table4': 'did you mean configs/studies/table4.py?',
@@ -77,12 +71,6 @@ def test_nothing_is_suggested_where_nothing_is_near():
 def test_a_misspelt_name_in_a_program(call, meant):
     with pytest.raises(UserError, match=f'did you mean {meant}'):
         call()
-
-
-def changed(**changes):
-    config = default.get_config()
-    config.update_from_flattened_dict({key.replace('__', '.'): value for key, value in changes.items()})
-    return config
 
 
 @pytest.mark.parametrize(

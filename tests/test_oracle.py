@@ -184,7 +184,7 @@ def test_a_threshold_of_one_lets_certain_labels_pass_and_none_does_not():
         ({'algorithm': 'm_fed'}, 'labels=true is not an option of m_fed; leave it at method'),
         (
             {'algorithm': 'fedavg', 'local.objective': 'supervised', 'data.client_labels': -1},
-            r"pseudo_labels='true': clients with local.objective='supervised' make no pseudo-labels; leave it at",
+            r"pseudo_labels='true': clients with local.objective='supervised' make none; leave it at",
         ),
         ({'pseudo_labels': 'truth'}, r"pseudo_labels='truth' is unknown; did you mean 'true'|use one of"),
     ],

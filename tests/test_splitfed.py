@@ -304,18 +304,14 @@ def test_the_official_setting(tmp_path):
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({'data.client_labels': 0}, 'data.client_labels=0: splitfed trains only on labels at the clients, but they'),
+        ({'data.client_labels': 0}, 'data.client_labels=0: splitfed trains only on labels at the clients'),
         ({'k_s': 20}, 'config.k_s=20: splitfed trains only at the clients, and the server has no images'),
-        ({'data.client_labels': 4001}, 'leaves the server none of the data.num_labeled=4000 labels'),
+        ({'data.client_labels': 4001}, 'leaves the server none of data.num_labeled=4000'),
         ({'federation.mu': 0, 'data.client_labels': 4000}, 'mu=0 ignores the labels that splitfed trains on'),
         ({'splitfed.version': 'v3'}, "config.splitfed.version='v3' is unknown; use one of v1, v2"),
         ({'splitfed.version': 'v2', 'parallel.devices': 2}, 'trains one client after another'),
         ({'splitfed.version': 'v2', 'parallel.coordinator': 'host:1'}, 'trains one client after another'),
         ({'splitfed.version': 'v2', 'federation.client_chunk': 3}, 'trains one client after another; leave it at 0'),
-        ({'algorithm': 'fedavg', 'splitfed.version': 'v2'}, 'splitfed.version=v2 is not an option of fedavg'),
-        ({'queue': 'off'}, 'config.queue=off is not an option of splitfed; leave it at two_level'),
-        ({'local.optimizer_state': 'kept'}, 'is not an option of splitfed'),
-        ({'pre_rounds': 20}, 'config.pre_rounds=20 is not an option of splitfed; leave it at 0'),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(changes, message):

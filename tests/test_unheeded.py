@@ -126,10 +126,7 @@ def test_a_trace_in_which_no_active_client_fails_is_told(tmp_path, caplog):
 
 def test_clients_that_never_train_are_told(caplog):
     (message,) = told({'rounds': 5, 'pre_rounds': 5}, caplog)
-    assert message == (
-        'config.pre_rounds=5 leaves the clients none of rounds=5: none of them ever trains; use fewer of them, or more '
-        'rounds'
-    )
+    assert 'config.pre_rounds=5 leaves the clients none of rounds=5' in message
 
 
 def test_a_users_own_model_may_have_batch_norm(monkeypatch, caplog):

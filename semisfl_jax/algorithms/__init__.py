@@ -7,8 +7,8 @@ import importlib
 import pkgutil
 
 from semisfl_jax.algorithms.method import Look, Method
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.registry import METHODS, build, get, register
+from semisfl_jax.core.keys import key as option
 
 for _module in pkgutil.iter_modules(__path__):
     importlib.import_module(f'{__name__}.{_module.name}')

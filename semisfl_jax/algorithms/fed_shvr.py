@@ -13,14 +13,14 @@ import optax
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method, protocol
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
+from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.objectives import Rule
-from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core.state import statistics, trainable, with_parameters
 from semisfl_jax.core.teacher import hard_labels, label_logits
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
@@ -255,11 +255,6 @@ def _average_control(form: Form, controls: Any, federation: Federation, hparams:
     return jax.tree.map(lambda c: jnp.tensordot(share, c, axes=1), controls)
 
 
-def statistics(variables: SplitParams) -> SplitParams:
-    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
-    return with_parameters(variables, SplitParams({}, {}, {}))
-
-
 def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds Fed-SHVR; see `build`."""
     return build(Form(corrected=True, normalized=True), model, views, hparams, axis)
@@ -331,10 +326,8 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 def check(flat: Flat) -> None:
     """Raises UserError for an optimizer whose steps are not sums of gradients."""
     if flat['optimizer'] != 'sgd':
-        raise UserError(
-            f"config.optimizer='{flat['optimizer']}': {flat['algorithm']} divides each client's update by its number "
-            "of steps, which is meaningful only for SGD; use 'sgd'"
-        )
+        why = f"{flat['algorithm']} divides each client's update by its number of steps of SGD"
+        raise UserError(f"config.optimizer='{flat['optimizer']}': {why}; use 'sgd'")
 
 
 METHOD = register(

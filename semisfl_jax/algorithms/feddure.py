@@ -14,11 +14,11 @@ import optax
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, objectives, rng
 from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.state import num_classes, trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, pseudo_label_rates
 from semisfl_jax.core.types import (

@@ -13,13 +13,13 @@ import optax
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, rng, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.core.state import num_classes, trainable, with_parameters
+from semisfl_jax.core.keys import key as option
+from semisfl_jax.core.state import num_classes, statistics, trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
 from semisfl_jax.core.types import (
     Algorithm,
@@ -102,13 +102,8 @@ def noise(key: Array, shape: tuple[int, ...]) -> Array:
 def nearest(embeddings: Array, known: Array, client: Array, count: int) -> tuple[Array, Array]:
     """The helpers of a client: the `count` H other known clients whose embeddings are nearest by Euclidean distance.
 
-    Ties go to the lowest client number. The authors use a KD-tree for the same search.
-
-    Args:
-      embeddings: [N, K]; rows of unknown clients are ignored.
-      known: [N] bool, whether a client has reported before.
-      client: [] int32; one that is not known itself gets no helpers.
-      count: H, at most N.
+    Ties go to the lowest client number. The authors use a KD-tree for the same search. `known` [N] bool says who has
+    reported before; rows of `embeddings` [N, K] of others are ignored, and such a `client` [] gets no helpers.
 
     Returns:
       ids [H] int32, nearest first, and valid [H] bool: False where no known client is left.
@@ -156,11 +151,6 @@ class Helpers(NamedTuple):
 def total(sigma: SplitParams, psi: SplitParams) -> SplitParams:
     """theta = sigma + psi. An extra leading axis of either one is broadcast."""
     return jax.tree.map(jnp.add, sigma, psi)
-
-
-def statistics(variables: SplitParams) -> SplitParams:
-    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
-    return with_parameters(variables, SplitParams({}, {}, {}))
 
 
 def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
@@ -497,10 +487,8 @@ def check(flat: Flat) -> None:
     """Raises UserError if there are fewer other clients than helpers."""
     helpers, clients = flat['fedmatch.helpers'], flat['federation.num_clients']
     if helpers >= clients:
-        raise UserError(
-            f'config.fedmatch.helpers={helpers} is more than the number of other clients '
-            f'(federation.num_clients={clients}); use at most {clients - 1}'
-        )
+        limit = f'the number of other clients (federation.num_clients={clients})'
+        raise UserError(f'config.fedmatch.helpers={helpers} is more than {limit}; use at most {clients - 1}')
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:

@@ -23,11 +23,11 @@ import numpy as np
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Look, Method
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import HParams, optimizer
+from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.objectives import fixmatch
 from semisfl_jax.core.teacher import assign_pseudo_labels, confidence_threshold, ema
 from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Federation, LossValue, SplitParams, Views

@@ -28,13 +28,8 @@ def fedswitch_sl(model: SplitModel, views: Views, hparams: HParams, axis: Client
 
     FedSwitch adds the choice of who labels a client's images in an iteration, teacher or student
     (`fedswitch.by_teacher`, a reconstruction). FedSwitch also moves the teacher at the clients, which
-    `client_teacher_ema` enables; it is off by default, as in SemiSFL.
-
-    Args:
-      model: the split model; its projection head is not used.
-      views: augmentations and normalization.
-      hparams: settings.
-      axis: the clients of a round.
+    `client_teacher_ema` enables; it is off by default, as in SemiSFL. Arguments as in `semisfl`; the projection head is
+    not used.
     """
     supervised = core.build_supervised(model, views, hparams)
     cross_entity = core.build_cross_entity(model, views, hparams, axis, build_labeler(model, hparams))
@@ -78,10 +73,7 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 def check(flat: Flat) -> None:
     """Raises UserError if a key moves a teacher that is never used."""
     if flat['fedswitch.mode'] == 'student' and flat['client_teacher_ema']:
-        raise UserError(
-            "config.client_teacher_ema=True updates a teacher that fedswitch.mode='student' never uses; "
-            'use client_teacher_ema=False or another mode'
-        )
+        raise UserError("config.client_teacher_ema=True: fedswitch.mode='student' has no teacher; use another mode")
 
 
 METHOD = register(

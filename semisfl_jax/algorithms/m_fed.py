@@ -18,13 +18,13 @@ import numpy as np
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, linear, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.algorithms.task_model import TaskModel, init_models, join, part
 from semisfl_jax.core import rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.types import (
     Algorithm,
@@ -230,16 +230,11 @@ def metrics(measured: Mapping[str, Metrics]) -> Metrics:
 def check(flat: Flat) -> None:
     """Raises UserError for a setting that no method of dense tasks can use, or a lambda that is never reached."""
     if flat['augment.supervised'] != 'weak':
-        raise UserError(
-            f"config.augment.supervised='{flat['augment.supervised']}': targets of dense tasks follow flips, crops, "
-            "scales and rotations alone; use 'weak'"
-        )
+        why = 'targets of dense tasks follow flips, crops, scales and rotations alone'
+        raise UserError(f"config.augment.supervised='{flat['augment.supervised']}': {why}; use 'weak'")
     weight, most = flat.get('mfed.weight', 0.0), flat.get('mfed.max_weight', 1.0)  # `mfed_fl` has neither
     if weight > most:
-        raise UserError(
-            f'config.mfed.weight={weight} is above mfed.max_weight={most}, which bounds lambda in every round; lower '
-            'the former or raise the latter'
-        )
+        raise UserError(f'config.mfed.weight={weight} is above mfed.max_weight={most}, the bound of lambda; lower it')
 
 
 def official(flat: Flat) -> dict[str, Any]:

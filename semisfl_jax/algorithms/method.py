@@ -77,7 +77,7 @@ class Method:
       build: the method, from a model and a configuration.
       title: name in figures and tables; defaults to `name`.
       source: the paper.
-      options: a frozen dataclass whose fields, made by `options.option`, are configuration keys with their defaults;
+      options: a frozen dataclass whose fields, made by `algorithms.option`, are configuration keys with their defaults;
         `hparams.options` holds an instance of it.
       group: prefix of these keys, `config.GROUP.FIELD`; defaults to `name`. Methods may share a group.
       uses: names of FEATURES. A run that changes keys of any other feature, or options of another method, is

@@ -66,21 +66,10 @@ WEIGHT_DECAY = log(5e-5, 5e-3)
 EMA_DECAY = choice(0.9, 0.99, 0.999)
 
 # Keys that no search may change, and why
+_OF_WORK = 'k_s k_u batch_size server_batch_size pre_rounds lr_rounds local.epochs local.steps local.objective'
 _FIXED = {
     **dict.fromkeys(
-        (
-            *(
-                'k_s',
-                'k_u',
-                'batch_size',
-                'server_batch_size',
-                'pre_rounds',
-                'lr_rounds',
-                'local.epochs',
-                'local.steps',
-            ),
-            'local.objective',  # another method, rather than a setting of one
-        ),
+        _OF_WORK.split(),
         'it changes how much work a round is, and searches give equal budgets; fix it in the configuration',
     ),
     'pseudo_labels': 'it makes an oracle of the method, not a setting; fix it in the configuration',
@@ -91,11 +80,7 @@ _FIXED = {
 def fault(key: str, range_: Range, unread: Mapping[str, str], options: Mapping[str, Any]) -> str:
     """What is wrong with the range of a key, '' if nothing.
 
-    Args:
-      key: as in a configuration.
-      range_: its range.
-      unread: shared keys that the method does not read -> the feature that they belong to.
-      options: the method's options by key, with their defaults.
+    `unread` maps shared keys that the method does not read to their features, `options` its options to their defaults.
     """
     known = {**shared_defaults(), **options}
     if key in unread:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from semisfl_jax.algorithms import ranges
 from semisfl_jax.algorithms.method import FEATURES, SERVER, Method
-from semisfl_jax.algorithms.options import check_option
 from semisfl_jax.core import sampling
 from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.keys import check_value
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 from semisfl_jax.models import SplitModel
 
@@ -49,10 +50,18 @@ def build(name: str, model: SplitModel, views: Views, hparams: HParams, axis: Cl
         hparams = dataclasses.replace(hparams, options=method.options())
     built = method.build(model, views, hparams, axis)
     if not isinstance(built, Algorithm):
-        raise UserError(
-            f"method '{name}': build returns {found(built)}; return Algorithm(init, round, predict, headline)"
-        )
+        use = 'return Algorithm(init, round, predict, headline)'
+        raise UserError(f"method '{name}': build returns {found(built)}; {use}")
     return built
+
+
+def options_of(method: Method, values: Mapping[str, Any]) -> Any:
+    """The options of a method from a flat configuration, None if it has none."""
+    if method.options is None:
+        return None
+    given = {field.name: values[key] for key, field in _fields_of(method).items()}
+    # JSON has no tuples
+    return method.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
 
 
 def option_groups() -> dict[str, type]:
@@ -104,7 +113,7 @@ def _faults(method: Method) -> Iterator[str]:
         ends = method.ranges[key].ends if key in method.ranges else ()
         for value in (field.default, *ends):  # a default out of range would refuse every run, those of others, too
             try:
-                check_option(key, field, value)
+                check_value(key, field, value)
             except UserError as error:
                 yield str(error)
 

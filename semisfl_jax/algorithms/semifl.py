@@ -14,12 +14,12 @@ import optax
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, rng, sampling
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
 from semisfl_jax.core.types import (
@@ -123,17 +123,11 @@ def of_epochs(key: Array, sets: Sets, size: Array, t: Array, batch_size: int) ->
 def recompute_statistics(
     model: SplitModel, variables: SplitParams, images: Callable[[Array], Array], count: Array | int, key: Array
 ) -> SplitParams:
-    """`variables` with the BatchNorm statistics of bottom and top replaced by their means over the batches.
+    """`variables` with the BatchNorm statistics of bottom and top replaced by their means over `count` [] batches.
 
-    The cumulative average of PyTorch's BatchNorm with momentum None, in training mode. Batches are processed as in
-    training, each normalized by its own statistics, so the old running ones have no effect.
-
-    Args:
-      model: the split model.
-      variables: bottom, top and projection head; returned unchanged without BatchNorm.
-      images: t [] int32 -> batch t, normalized floats [B, H, W, C].
-      count: [] int32, the number of batches, at least 1; all have the same weight.
-      key: for dropout that precedes a BatchNorm.
+    The cumulative average of PyTorch's BatchNorm with momentum None, in training mode: each batch is normalized by its
+    own statistics, so the old running ones have no effect. `images` maps t [] int32 to batch t, normalized floats
+    [B, H, W, C]; `key` is for dropout that precedes a BatchNorm.
     """
     pieces = variables.bottom, variables.top
     old = tuple(piece.get('batch_stats', {}) for piece in pieces)
@@ -160,18 +154,11 @@ def recompute_statistics(
 def build_statistics(
     model: SplitModel, views: Views, source: str, batch_size: int
 ) -> Callable[[Array, SplitParams, Federation], SplitParams]:
-    """Builds the pass over unaugmented images that computes a model's statistics.
+    """Builds run(root key, variables, federation) -> variables with statistics of unaugmented images.
 
-    Args:
-      model: the model.
-      views: for normalization.
-      source: 'all': the labeled images of the server and the unlabeled ones of all clients, which must be on the
-        device; 'server': only the server's.
-      batch_size: images at a time, in one fixed random order; the last batch is filled with images from the sequence's
-        next epoch, which repeat earlier ones.
-
-    Returns:
-      run(key, variables, federation) -> the variables with new statistics; `key` is the root key.
+    `source` 'all' is the labeled images of the server and the unlabeled ones of all clients, which must be on the
+    device; 'server' only the server's. They are read in one fixed random order; the last batch of `batch_size` is
+    filled with images from the sequence's next epoch, which repeat earlier ones.
     """
 
     def run(key: Array, variables: SplitParams, federation: Federation) -> SplitParams:
@@ -442,20 +429,15 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 def check(flat: Flat) -> None:
     """Raises UserError for keys that contradict each other."""
     if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
-        raise UserError(
-            f'config.semifl.max_passes={flat["semifl.max_passes"]} has no effect: local.epochs={flat["local.epochs"]} '
-            'sets the number of passes; leave it at 5'
-        )
+        passes, epochs = flat['semifl.max_passes'], flat['local.epochs']
+        raise UserError(f'config.semifl.max_passes={passes} has no effect: local.epochs={epochs}; leave it at 5')
     if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
-        raise UserError(
-            f'config.data.client_labels={flat["data.client_labels"]}: clients of semifl have no labels; use 0 (or '
-            'federation.mu=0, which ignores them)'
-        )
+        given = f'config.data.client_labels={flat["data.client_labels"]}'
+        raise UserError(f'{given}: clients of semifl have no labels; use 0 (or federation.mu=0, which ignores them)')
     if flat['data.residency'] == 'host' and flat['semifl.batch_norm_data'] == 'all':
         raise UserError(
-            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, but "
-            "data.residency='host' puts only those of the active clients there; use batch_norm_data='server' or "
-            "residency='device'"
+            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, which "
+            "data.residency='host' has not; use batch_norm_data='server' or residency='device'"
         )
 
 

@@ -11,12 +11,12 @@ import optax
 
 from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Flat, Look, Method, protocol
-from semisfl_jax.algorithms.options import option
 from semisfl_jax.algorithms.ranges import LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.objectives import supervised
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.types import (
@@ -158,9 +158,8 @@ def check(flat: Flat) -> None:
     """Raises UserError if version 2 is asked to compute several clients at once."""
     for key, value in {'federation.client_chunk': 0, 'federation.client_map': 'auto'}.items():
         if sequential(flat) and flat[key] != value:
-            raise UserError(
-                f"config.{key}={flat[key]}: splitfed.version='v2' trains one client after another; leave it at {value}"
-            )
+            why = "splitfed.version='v2' trains one client after another"
+            raise UserError(f'config.{key}={flat[key]}: {why}; leave it at {value}')
 
 
 METHOD = register(

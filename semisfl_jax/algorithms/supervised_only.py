@@ -6,8 +6,9 @@ from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import EMA_DECAY, LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core.hparams import HParams, learning_rate
-from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Cohort, Federation, Metrics, Views
+from semisfl_jax.algorithms.semisfl import build_round
+from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Views
 from semisfl_jax.models import SplitModel
 
 
@@ -25,13 +26,7 @@ def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: Cli
     def init(key: Array) -> core.State:
         return core.init_state(key, model)
 
-    def round_(
-        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[core.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = supervised(key, state, federation, k_s, lr)
-        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **core.no_cross_entity()}
-
+    round_ = build_round(hparams, supervised, lambda key, state, *_: (state, core.no_cross_entity()))
     return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='student')
 
 

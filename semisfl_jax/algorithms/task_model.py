@@ -23,14 +23,7 @@ class TaskModel(NamedTuple):
 def init_models(key: Array, models: Sequence[TaskModel]) -> dict[str, SplitParams]:
     """The models of all tasks before the first round, by name: one encoder for all, and a decoder for each.
 
-    A task starts with the same weights, whatever the other tasks are.
-
-    Args:
-      key: root key of the run.
-      models: of T tasks; their encoders have the same structure.
-
-    Returns:
-      {name of a task: its SplitParams}; all leaves of `bottom` are equal, and no leaf has an axis of tasks or clients.
+    A task starts with the same weights, whatever the other tasks are; no leaf has an axis of tasks or clients.
     """
     key = rng.fold(key, 'init')
     bottom = models[0].model.init(key).bottom

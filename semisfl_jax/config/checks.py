@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -34,9 +34,7 @@ def check(config: ConfigDict) -> None:
     if isinstance(config, dict):
         raise UserError('a dictionary is not a configuration; write ml_collections.ConfigDict(DICTIONARY)')
     if not isinstance(config, ConfigDict):
-        raise UserError(
-            f"{config!r} is not a configuration; write get_config('digits') for one that comes with the package"
-        )
+        raise UserError(f"{config!r} is not a configuration; write get_config('digits') for one of the package")
     flat = flatten(config)
     keys.check_names(flat)
     for key, field in keys.fields().items():
@@ -47,20 +45,26 @@ def check(config: ConfigDict) -> None:
                 raise UserError(f'config.{key}={value} does not fit in 32 bits; use less than 2**31 = {_MOST:,}')
             check_value(key, field, value)
     method = algorithms.get(flat['algorithm'])
-    _check_seeds(flat['seed'], flat['seeds'])
+    _refuse(_faults_of_seeds(flat['seed'], flat['seeds']))
     augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
-    _check_sizes(flat)
-    _check_devices(flat)
+    _refuse(_faults_of_sizes(flat))
+    _refuse(_faults_of_processes(flat))
+    _refuse(_faults_of_devices(flat))
     load.check_setting(flat)
-    _check_unused(method, flat)
-    _check_tasks(method, flat)
-    _check_labels(method, flat)
+    _refuse(_faults_of_method(method, flat))
+    _refuse(_faults_of_tasks(method, flat))
+    _refuse(_faults_of_labels(method, flat))
     method.check(flat)
-    _check_optimization(flat)
+    _refuse(_faults_of_optimization(flat))
     partition_settings.check(config)
     costs.check_network(flat)
     costs.check_model(flat)
     failures.check(flat)
+
+
+def _refuse(faults: Iterator[str]) -> None:
+    for fault in faults:
+        raise UserError(f'config.{fault}')
 
 
 def unused(method: Method) -> dict[str, Any]:
@@ -76,248 +80,157 @@ def unused(method: Method) -> dict[str, Any]:
     return {key: list(value) if isinstance(value, tuple) else value for key, value in (features | options).items()}
 
 
-def _check_seeds(seed: int, seeds: list) -> None:
+def _faults_of_seeds(seed: int, seeds: list) -> Iterator[str]:
     for value in seeds:
         if type(value) is not int:
-            raise UserError(f'config.seeds holds {value!r}, which is not an integer; write --config.seeds=0,1,2')
+            yield f'seeds holds {value!r}, which is not an integer; write --config.seeds=0,1,2'
         if not 0 <= value <= default.LARGEST_SEED:
-            raise UserError(f'config.seeds holds {value}: a seed must be in 0 .. 2**32 - 1')
+            yield f'seeds holds {value}: a seed must be in 0 .. 2**32 - 1'
         if seeds.count(value) > 1:
-            raise UserError(f'config.seeds holds {value} more than once; give each seed once')
+            yield f'seeds holds {value} more than once; give each seed once'
     if seeds and seed:
-        raise UserError(
-            f'config.seed={seed} and config.seeds={tuple(seeds)} contradict each other; give one of the two'
-        )
+        yield f'seed={seed} and config.seeds={tuple(seeds)} contradict each other; give one of the two'
 
 
-def _check_sizes(flat: Mapping[str, Any]) -> None:
-    """Checks pairs of numbers of which one bounds the other."""
+def _faults_of_sizes(flat: Mapping[str, Any]) -> Iterator[str]:
+    """Of pairs of numbers of which one bounds the other."""
     active, clients = flat['federation.num_active'], flat['federation.num_clients']
     if active > clients:
-        raise UserError(
-            f'config.federation.num_active={active} is more than federation.num_clients={clients}; '
-            'a round cannot have more active clients than there are'
-        )
+        yield f'federation.num_active={active} is more than federation.num_clients={clients}; lower it'
     side, padded = flat['data.image_size'], flat['data.pad_to']
     if 0 < padded < side:
-        raise UserError(
-            f'config.data.pad_to={padded} is below data.image_size={side}; images are resized first, then padded, so '
-            f'use {side} or more, or 0 for no padding'
-        )
+        yield f'data.pad_to={padded} is below data.image_size={side}; use {side} or more, or 0 for no padding'
     if flat['lr_min'] > flat['lr']:
-        raise UserError(
-            f'config.lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
-        )
+        yield f'lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
-        raise UserError(
-            f'config.frequency.horizon={horizon} must be a multiple of frequency.period={period}, and at least twice it'
-        )
+        yield f'frequency.horizon={horizon} must be a multiple of frequency.period={period}, and at least twice it'
 
 
-def _check_optimization(flat: Mapping[str, Any]) -> None:
+def _faults_of_optimization(flat: Mapping[str, Any]) -> Iterator[str]:
     if flat['sampling'] == 'replicated' and flat['local.epochs']:
-        raise UserError(
-            f"config.sampling='replicated' repeats a client's images to fill k_u iterations, but with "
-            f"local.epochs={flat['local.epochs']} clients make whole passes; use sampling='epochs' or local.epochs=0"
-        )
+        passes = f'local.epochs={flat["local.epochs"]}'
+        yield f"sampling='replicated' repeats a client's images to fill k_u iterations, not {passes}; use 'epochs'"
     if flat['optimizer'] == 'adam' and flat['nesterov']:
-        raise UserError("config.nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False")
+        yield "nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False"
 
 
-# --- devices and processes
+# --- devices and processes; the devices themselves are not queried
 
 
-def _check_devices(flat: dict[str, Any]) -> None:
-    """Checks `parallel.*` of a flat configuration, without querying the devices themselves.
-
-    Raises:
-      UserError: for the first mistake.
-    """
-    devices, active = flat['parallel.devices'], flat['federation.num_active']
-    _check_processes(flat)
-    if seeds := flat['seeds']:
-        if devices and len(seeds) % devices:
-            good = max(n for n in range(1, devices) if len(seeds) % n == 0)
-            raise UserError(
-                f'config.parallel.devices={devices} does not divide the {len(seeds)} trials of config.seeds, and a '
-                f'device computes whole trials; use {good} devices, or another number of seeds'
-            )
+def _faults_of_devices(flat: dict[str, Any]) -> Iterator[str]:
+    devices, active, trials = flat['parallel.devices'], flat['federation.num_active'], len(flat['seeds'])
+    if trials:
+        if devices and trials % devices:
+            good = max(n for n in range(1, devices) if trials % n == 0)
+            yield f'parallel.devices={devices} does not divide the {trials} trials of config.seeds; use {good} devices'
         return
     if devices > 1 and (reason := indivisible(flat)):
-        raise UserError(f'config.parallel.devices={devices}: {reason}; use 1')
+        yield f'parallel.devices={devices}: {reason}; use 1'
     if devices > active:
-        raise UserError(
-            f'config.parallel.devices={devices} is more than federation.num_active={active}, and a device computes '
-            f'whole clients; use at most {active}'
-        )
+        yield f'parallel.devices={devices} is more than federation.num_active={active}; use at most {active}'
 
 
-def _check_processes(flat: dict[str, Any]) -> None:
+def _faults_of_processes(flat: dict[str, Any]) -> Iterator[str]:
     """Configurations differ between processes only in `process_id`, so all processes find the same mistakes here."""
     coordinator, count, process_id = (
         flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id')
     )
+    given = f"parallel.coordinator='{coordinator}'"
     named = coordinator not in ('', hosts.AUTO)
     address = re.fullmatch(r'\S+:(\d{1,5})', coordinator)
     if named and not (address and 0 < int(address[1]) < 2**16):
-        raise UserError(
-            f"config.parallel.coordinator='{coordinator}' must be HOST:PORT of process 0, with a port of 1 to 65535, "
-            "'auto' or ''"
-        )
+        yield f"{given} must be HOST:PORT of process 0, with a port of 1 to 65535, 'auto' or ''"
     if not named and (count, process_id) != (1, 0):
-        raise UserError(
-            f'config.parallel.num_processes={count} and parallel.process_id={process_id} need '
-            'parallel.coordinator=HOST:PORT'
-        )
+        yield f'parallel.num_processes={count} and parallel.process_id={process_id} need parallel.coordinator=HOST:PORT'
     if process_id >= count:
-        raise UserError(
-            f'config.parallel.process_id={process_id} is out of range for parallel.num_processes={count}; '
-            f'use 0 .. {count - 1}'
-        )
+        yield f'parallel.process_id={process_id} is out of range for parallel.num_processes={count}'
     if coordinator and flat['seeds']:
-        raise UserError(
-            f"config.parallel.coordinator='{coordinator}': the trials of config.seeds run in one process; give one seed"
-        )
+        yield f'{given}: the trials of config.seeds run in one process; give one seed'
     if coordinator and (reason := indivisible(flat)):
-        raise UserError(f"config.parallel.coordinator='{coordinator}': {reason}; use one process")
-    if flat['parallel.devices'] % count:
-        raise UserError(
-            f'config.parallel.devices={flat["parallel.devices"]} cannot be shared equally by {count} processes; '
-            f'use 0 for all, or a multiple of {count}'
-        )
+        yield f'{given}: {reason}; use one process'
+    if (devices := flat['parallel.devices']) % count:
+        yield f'parallel.devices={devices} cannot be shared equally by {count} processes; use 0 for all, or a multiple'
 
 
 # --- the method
 
 
-def _check_unused(method: Method, flat: Mapping[str, Any]) -> None:
+def _faults_of_method(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     for key, value in unused(method).items():
         if key in flat and flat[key] not in (value, 'auto'):  # 'auto' is resolved to the default
             advice = f'at {value}' if value != '' else 'empty'
-            raise UserError(f'config.{key}={flat[key]} is not an option of {method.name}; leave it {advice}')
+            yield f'{key}={flat[key]} is not an option of {method.name}; leave it {advice}'
     objective, shared = flat['local.objective'], shared_defaults()
     if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
-        raise UserError(
-            f"config.pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make no "
-            f"pseudo-labels; leave it at '{shared['pseudo_labels']}', or use another objective"
-        )
+        leave = f"leave it at '{shared['pseudo_labels']}'"
+        yield f"pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make none; {leave}"
     for feature, needed in (('uda', 'uda'), ('mean teacher', 'mean_teacher')):
         for key in FEATURES[feature] if feature in method.uses and objective != needed else ():
             if flat[key] != shared[key]:
-                raise UserError(f"config.{key}={flat[key]} needs local.objective='{needed}', not '{objective}'")
-    if flat['local.steps'] not in ('auto', method.steps) and not flat['local.epochs']:
-        raise UserError(
-            f"config.local.steps='{flat['local.steps']}' counts the iterations of passes, but with local.epochs=0 a "
-            "client makes k_u of them; set local.epochs, or leave it at 'auto'"
-        )
+                yield f"{key}={flat[key]} needs local.objective='{needed}', not '{objective}'"
+    if (steps := flat['local.steps']) not in ('auto', method.steps) and not flat['local.epochs']:
+        yield f"local.steps='{steps}' counts the iterations of passes; set local.epochs, or leave it at 'auto'"
 
 
-def _check_tasks(method: Method, flat: Mapping[str, Any]) -> None:
-    """Checks that data and model of a method of dense tasks are dense, and no other's model."""
-    name, named = flat['model.name'], tuple(flat['data.tasks'])
+def _faults_of_tasks(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
+    """Of data and model, which are dense for a method of dense tasks alone."""
+    name, named, dense = flat['model.name'], tuple(flat['data.tasks']), models.DENSE_ARCHITECTURES
     if not method.dense:
-        if name in models.DENSE_ARCHITECTURES:
-            raise UserError(
-                f"config.model.name='{name}' outputs maps, but {method.name} classifies images; use one of "
-                + ', '.join(models.ARCHITECTURES)
-            )
+        if name in dense:
+            use = ', '.join(models.ARCHITECTURES)
+            yield f"model.name='{name}' outputs maps, but {method.name} classifies images; use one of {use}"
         return
     if not named:
-        raise UserError(
-            f'config.data.tasks is empty, but {method.name} trains dense tasks: name some, such as '
+        yield (
+            f'data.tasks is empty, but {method.name} trains dense tasks: name some, such as '
             "--config.data.tasks=\"('semseg','depth')\", with a data set that has them (configs/digit_scenes.py)"
         )
     for task in named:
         if task not in DENSE:
-            raise UserError(
-                f"config.data.tasks: '{task}' is unknown; {several('data.tasks', task) or use_one_of(task, DENSE)}"
-            )
+            yield f"data.tasks: '{task}' is unknown; {several('data.tasks', task) or use_one_of(task, DENSE)}"
         if named.count(task) > 1:
-            raise UserError(f"config.data.tasks names '{task}' twice; name each task once")
-    if flat['diagnostics_every']:
-        raise UserError(
-            f'config.diagnostics_every={flat["diagnostics_every"]}: diagnostics are of class labels, but {method.name} '
-            'trains dense tasks; use 0'
-        )
-    if name not in models.DENSE_ARCHITECTURES:
-        raise UserError(
-            f"config.model.name='{name}' classifies images, but {method.name} needs a model that outputs maps; "
-            + use_one_of(name, models.DENSE_ARCHITECTURES)
-        )
+            yield f"data.tasks names '{task}' twice; name each task once"
+    if every := flat['diagnostics_every']:
+        yield f'diagnostics_every={every}: diagnostics are of class labels, but {method.name} trains dense tasks; use 0'
+    if name not in dense:
+        use = use_one_of(name, dense)
+        yield f"model.name='{name}' classifies images, but {method.name} needs a model that outputs maps; {use}"
 
 
-def _check_labels(method: Method, flat: Mapping[str, Any]) -> None:
-    """Checks that labels exist where the method trains on them."""
+def _faults_of_labels(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
+    """Of labels, which must exist where the method trains on them."""
     name, total, client_labels = method.name, flat['data.num_labeled'], flat['data.client_labels']
     mu, k_s, labels_only = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
     chosen = 'objective' in method.uses  # clients train on labels alone by choice, not by method
+    needs = ', '.join(f'{key}={value}' for key, value in method.needs.items())
+    needs = f' ({name} needs {needs})' if needs else ''
+    labels_at_clients = client_labels > 0 and mu > 0
+    give = 'give clients labels (data.client_labels, federation.mu)'
     if method.server == 'none' and k_s:
-        raise UserError(
-            f'config.k_s={k_s}: {name} trains only at the clients, and the server has no images; use k_s=0'
-            + _needs(method)
-        )
+        yield f'k_s={k_s}: {name} trains only at the clients, and the server has no images; use k_s=0{needs}'
     if labels_only and not chosen and not client_labels:
-        raise UserError(
-            f'config.data.client_labels=0: {name} trains only on labels at the clients, but they have none; use '
-            'data.client_labels=-1 (or a number)' + _needs(method)
-        )
+        yield f'data.client_labels=0: {name} trains only on labels at the clients; use -1 (or a number){needs}'
     if method.dense and client_labels != -1:
-        raise UserError(
-            f'config.data.client_labels={client_labels}: clients of {name} know the truth of all their images; use '
-            'data.client_labels=-1'
-        )
+        yield f'data.client_labels={client_labels}: clients of {name} know the truth of all their images; use -1'
     if k_s == 0 and method.server == 'needed':
-        raise UserError(f'config.k_s=0: {name} learns from labels at the server and needs K_s of at least 1')
+        yield f'k_s=0: {name} learns from labels at the server and needs K_s of at least 1'
     if client_labels > total or (client_labels == total and k_s):
         hint = ' (or k_s=0, if the method can do without a server phase)' if client_labels == total else ''
-        raise UserError(
-            f'config.data.client_labels={client_labels} leaves the server none of the data.num_labeled={total} labels; '
-            f'use fewer{hint}'
-        )
+        yield f'data.client_labels={client_labels} leaves the server none of data.num_labeled={total}; use fewer{hint}'
     if labels_only and client_labels == 0:
-        raise UserError(
-            f"config.local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train "
-            'on; set data.client_labels (-1: all), use another objective, or a method that trains only at the server'
+        yield (
+            f"local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train on; set "
+            'data.client_labels (-1: all), use another objective, or a method that trains only at the server'
         )
     if labels_only and client_labels > 0 and mu == 0:
         who = "local.objective='supervised'" if chosen else name
-        raise UserError(f'config.federation.mu=0 ignores the labels that {who} trains on; use 1 or more')
+        yield f'federation.mu=0 ignores the labels that {who} trains on; use 1 or more'
     if client_labels == -1 and not labels_only:
-        raise UserError(
-            'config.data.client_labels=-1, all labels at the clients, is for clients that train only on labels '
-            f'({_trained_on_labels_alone()}); those of {name} also train on unlabeled images, so give a number'
-        )
-    labels_at_clients = client_labels > 0 and mu > 0
+        yield f'data.client_labels=-1: clients of {name} also train on unlabeled images; give a number'
     if not labels_only and k_s == 0 and not labels_at_clients:
-        raise UserError(
-            'config.k_s=0 leaves no label to learn from, as clients have none; use at least 1, or give clients labels '
-            '(data.client_labels, federation.mu)'
-        )
-    if flat['uda.tsa'] != 'off' and not labels_at_clients:
-        raise UserError(
-            f"config.uda.tsa='{flat['uda.tsa']}' anneals labels at the clients, but they have none; use 'off', or give "
-            'clients labels (data.client_labels, federation.mu)'
-        )
-    if not labels_only and labels_at_clients and flat['batch_size'] % (1 + mu):
-        raise UserError(
-            f'config.batch_size={flat["batch_size"]} cannot be split 1 : {mu} (federation.mu) '
-            f'into labeled and unlabeled images; use a multiple of {1 + mu}'
-        )
-
-
-def _needs(method: Method) -> str:
-    needs = ', '.join(f'{key}={value}' for key, value in method.needs.items())
-    return f' ({method.name} needs {needs})' if needs else ''
-
-
-def _trained_on_labels_alone() -> str:
-    """The methods whose clients can train on labels alone, and the option that each needs for it."""
-    supervised = {'local.objective': 'supervised'}
-    methods = []
-    for method in algorithms.METHODS.values():
-        if 'objective' in method.uses:
-            methods += [f"{method.name} with local.objective='supervised'"] if method.labels_alone(supervised) else []
-        elif method.labels_alone(supervised):
-            methods.append(method.name)
-    return ', '.join(methods)
+        yield f'k_s=0 leaves no label to learn from, as clients have none; use at least 1, or {give}'
+    if (tsa := flat['uda.tsa']) != 'off' and not labels_at_clients:
+        yield f"uda.tsa='{tsa}' anneals labels at the clients, but they have none; use 'off', or {give}"
+    if not labels_only and labels_at_clients and (size := flat['batch_size']) % (1 + mu):
+        yield f'batch_size={size} cannot be split 1 : {mu} (federation.mu) by labels; use a multiple of {1 + mu}'

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 import re
 import textwrap
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from absl import flags
@@ -62,7 +62,6 @@ the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM.
 """
 
 
-_LONGEST_FLAG = 100
 STUDY, SWEEP = 'study', 'sweep'  # mark configurations of many runs; not command-line keys
 
 
@@ -99,12 +98,10 @@ def _listed(folder: str) -> str:
 
 
 def parse(argv: list[str], studies: bool = False) -> Command:
-    """Reads the command line `argv`, program name first; `studies` says whether the program can run studies
-    and sweeps.
+    """Reads the command line `argv`, program name first; `studies`: whether the program can run studies and sweeps.
 
     Raises:
-      UserError: an unknown flag or key, a value of the wrong type, a missing configuration file, or a study or
-        sweep where a single run is expected.
+      UserError: an unknown flag or key, a wrong type, a missing configuration file, or a study where a run is expected.
     """
     try:
         command = _parse(argv)
@@ -112,15 +109,14 @@ def parse(argv: list[str], studies: bool = False) -> Command:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
     for kind in (STUDY, SWEEP):
         if kind in command.config and not studies:
-            raise UserError(
-                f'{command.name} is a {kind} of many runs, which only launch.py can run; give the configuration of one '
-                'run'
-            )
+            raise UserError(f'{command.name} is a {kind} of many runs, which only launch.py can run; give one run')
     return command
 
 
 def _parse(argv: list[str]) -> Command:
-    _check_lengths(argv)
+    for word in argv:  # absl's search for the flag nearest to a long one would overflow the stack
+        if word.startswith('-') and len(word.partition('=')[0]) > 100:
+            raise UserError(f"'{word}' is not a flag; write --config.KEY=VALUE (see --help)")
     values = flags.FlagValues()
     flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=values)
     words = values(argv, known_only=True)[1:]
@@ -130,7 +126,11 @@ def _parse(argv: list[str]) -> Command:
     path = load.find(name)
     config = load.load_file(path, settings if colon else None)
     types = keys.types(config)
-    _check_keys(words, types)
+    known_keys = [key for key in types if key not in (STUDY, SWEEP)]
+    for word in words:  # absl would fail on unknown keys with a traceback
+        match = re.match(r'--?(?:no)?config\.([^=]*)', word)
+        if match and match[1] not in known_keys:
+            raise UserError(keys.unknown(match[1], known_keys, ' of this configuration'))
     words, unset = _without_none(words)
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict('config', config, flag_values=values, sys_argv=['', *words])
@@ -138,22 +138,15 @@ def _parse(argv: list[str]) -> Command:
     try:
         unexpected = values(['', *words])[1:]
     except flags.IllegalFlagValueError as error:
-        raise UserError(_wrong_type(str(error), types)) from error
+        flag = re.match(r'flag (--config\.([^=]*)=.*?): ', str(error), re.DOTALL)
+        what = f'{flag[1]}: the value must be of type {types[flag[2]].__name__}' if flag else str(error)
+        raise UserError(what) from error
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
     given = config_flags.get_override_values(values['config']) | dict.fromkeys(unset)
     config.update_from_flattened_dict(dict.fromkeys(unset))
     load.apply_setting(config, given=given.keys())
     return Command(config, path.stem, values.workdir, given)
-
-
-def _check_keys(words: list[str], types: Collection[str]) -> None:
-    """Rejects overrides of keys that the configuration does not have; absl would fail on them with a traceback."""
-    known_keys = [key for key in types if key not in (STUDY, SWEEP)]
-    for word in words:
-        match = re.match(r'--?(?:no)?config\.([^=]*)', word)
-        if match and match[1] not in known_keys:
-            raise UserError(keys.unknown(match[1], known_keys, ' of this configuration'))
 
 
 def _without_none(words: list[str]) -> tuple[list[str], list[str]]:
@@ -175,36 +168,13 @@ def _without_none(words: list[str]) -> tuple[list[str], list[str]]:
     return left, unset
 
 
-def _check_lengths(words: list[str]) -> None:
-    """Rejects overlong flag names; absl's search for the nearest flag would overflow the stack."""
-    for word in words:
-        name = re.match(r'--?([^=]*)', word)
-        if name and len(name[1]) > _LONGEST_FLAG:
-            raise UserError(f"'{word}' is not a flag; write --config.KEY=VALUE (see --help)")
-
-
-def _wrong_type(message: str, types: Mapping[str, type]) -> str:
-    """Rewords absl's 'flag --config.KEY=VALUE: reason'."""
-    flag = re.match(r'flag (--config\.([^=]*)=.*?): ', message, re.DOTALL)
-    if not flag:
-        return message
-    return f'{flag[1]}: the value must be of type {types[flag[2]].__name__}'
-
-
 # --- commands beside training
 
 
 def main(argv: list[str], text: str | None, command: Callable[[], None], needs_words: bool = False) -> int:
-    """Prints help if it is asked for, and otherwise runs a command.
+    """Prints the help `text` if `argv` asks for it, and otherwise runs `command`; returns the exit status.
 
-    Args:
-      argv: the command line, program name first.
-      text: the help.
-      command: what to run.
-      needs_words: whether a command line without words is a mistake, before whose line the help is printed.
-
-    Returns:
-      The exit status.
+    With `needs_words`, a command line without words is a mistake, before whose line the help is printed.
     """
     print_anything()
     if {'-h', '--help'} & set(argv):
@@ -218,10 +188,7 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
 def own_flags(values: flags.FlagValues, argv: Sequence[str], others: bool = True) -> list[str]:
     """Reads the flags that `values` defines, the help of each completing 'must be …'; returns the other words.
 
-    Args:
-      values: which flags there are.
-      argv: the command line, program name first.
-      others: whether it may have other flags, which are then among the words.
+    `argv` is the command line, program name first; with `others` it may have other flags, which are among the words.
 
     Raises:
       UserError: one of them lacks its value, or has a wrong one; or there is another one that may not be.

@@ -33,14 +33,7 @@ def can_happen(options: Any) -> bool:
 
 
 def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -> Clients:
-    """The clients of round `index` (0-based) with failures and lateness applied.
-
-    Args:
-      options: `config.failures`.
-      model: the cost model, for the seed and the deadline.
-      index: the round.
-      clients: the clients without failures.
-    """
+    """The clients of round `index`, from 0, with the failures of `config.failures` and lateness by `model` applied."""
     if options.trace:
         lost = read_trace(options.trace, options.trace_hash).get(index, {})
         done = np.array([lost.get(int(client), np.inf) for client in clients.ids])
@@ -73,30 +66,23 @@ def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
 
 
 def hash_of(path: str) -> str:
-    """SHA-256 (hexadecimal) of the content of a trace.
-
-    Raises:
-      UserError: the file cannot be read.
-    """
-    return _hash(_text(path))
+    """SHA-256 (hexadecimal) of the content of a trace; UserError if it cannot be read."""
+    return hashlib.sha256(_text(path).encode()).hexdigest()
 
 
 @functools.cache
 def read_trace(path: str, content_hash: str) -> Trace:
     """Reads a CSV file with the columns round (from 1), client (from 0), done.
 
-    Each line states that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; 0 means
-    that it never starts.
-
-    Args:
-      path: of the file.
-      content_hash: `hash_of(path)` when the run began.
+    A line says that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; with 0 it never
+    starts. `content_hash` is `hash_of(path)` when the run began.
 
     Raises:
       UserError: a file that cannot be read, a malformed line, or other content.
     """
     text = _text(path)
-    _check_hash(path, _hash(text), content_hash)
+    if hashlib.sha256(text.encode()).hexdigest() != content_hash:
+        raise _changed(path)
     try:
         header, *lines = csv.reader(text.splitlines())
     except csv.Error as error:
@@ -122,20 +108,12 @@ def read_trace(path: str, content_hash: str) -> Trace:
     return trace
 
 
+def _changed(path: str) -> UserError:
+    return UserError(f'config.failures.trace={path} has changed; restore it, or use another --workdir')
+
+
 def _text(path: str) -> str:
     return file_io.read_text(path, 'config.failures.trace', TRACE_BYTES)
-
-
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _check_hash(path: str, found: str, expected: str) -> None:
-    if found != expected:
-        raise UserError(
-            f'config.failures.trace={path} is not what it was when this configuration was first used; restore it, or '
-            'start anew with another --workdir'
-        )
 
 
 def check(flat: dict[str, Any]) -> None:
@@ -152,32 +130,21 @@ def check(flat: dict[str, Any]) -> None:
         if (value := flat[f'failures.{key}']) and not method.clients:
             raise UserError(f'config.failures.{key}={value}: {method.name} has no clients that could fail; omit it')
     if before + inside > 1:
-        raise UserError(
-            f'config.failures.before={before} and failures.inside={inside} add up to more than 1; '
-            'a client fails at most once in a round'
-        )
+        raise UserError(f'config.failures.before={before} and failures.inside={inside} add up to more than 1')
     if deadline and method.price is None:
-        raise UserError(
-            f'config.failures.deadline_seconds={deadline}: how long a client of {method.name} takes is unknown, as the '
-            'method has no price (docs/your-own.md); leave it at 0'
-        )
+        why = f'{method.name} has no price (docs/your-own.md), so how long a client takes is unknown'
+        raise UserError(f'config.failures.deadline_seconds={deadline}: {why}; leave it at 0')
     if not trace:
         if content_hash:
-            raise UserError(
-                f'config.failures.trace_hash={content_hash}: a run fills it in, if it has a failures.trace; leave it '
-                'out'
-            )
+            raise UserError(f'config.failures.trace_hash={content_hash}: a run fills it in; leave it out')
         return
     if before or inside:
-        raise UserError(
-            f'config.failures.trace={trace} already says which clients fail; leave failures.before={before} and '
-            f'failures.inside={inside} at 0'
-        )
+        both = f'failures.before={before} and failures.inside={inside}'
+        raise UserError(f'config.failures.trace={trace} already says which clients fail; leave {both} at 0')
     found = hash_of(trace)
-    _check_hash(trace, found, content_hash or found)
+    if content_hash not in ('', found):
+        raise _changed(trace)
     for index, lost in read_trace(trace, found).items():
         if max(lost) >= clients:
-            raise UserError(
-                f'config.failures.trace={trace} names client {max(lost)} in round {index + 1}, but clients are '
-                f'numbered 0 .. {clients - 1} (federation.num_clients={clients})'
-            )
+            which = f'client {max(lost)} in round {index + 1}, beyond federation.num_clients={clients}'
+            raise UserError(f'config.failures.trace={trace} names {which}; clients are numbered from 0')

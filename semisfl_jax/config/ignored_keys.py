@@ -1,8 +1,7 @@
 """Keys that the method or another key makes idle: a command that sets one of them anyway is told so.
 
-They are not errors, because a study or a configuration file may change the one and leave the other as it is, or hold
-the views and the threshold of all methods that it is used with. Most are said in the table of keys (`core.keys.key`:
-`part`, `objectives`, `idle`); here are those that follow from more than one key, or from the method.
+They are not errors, because a study or a file may hold keys of all methods that it is used with. Most are said in the
+table of keys (`core.keys.key`: `part`, `objectives`, `idle`); here are those that follow from more than one key.
 """
 
 from __future__ import annotations
@@ -33,15 +32,10 @@ def warn_ignored_keys(config: ConfigDict, given: Iterable[str]) -> None:
     that never train, and of a trace in which no active client fails."""
     flat, idle = flatten(config), find(config)
     if algorithms.get(config.algorithm).clients and config.pre_rounds >= config.rounds:
-        warn(
-            f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}: none of them '
-            'ever trains; use fewer of them, or more rounds'
-        )
+        warn(f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}; use fewer')
     if config.failures.trace and not _fails_somebody(config):
-        warn(
-            f'config.failures.trace={config.failures.trace} has no effect: no line names a client that is active in '
-            f'its round, up to round {config.rounds}; data.draw_cohort says which are (docs/costs.md)'
-        )
+        why = f'no line names a client that is active in its round, up to {config.rounds} (docs/costs.md)'
+        warn(f'config.failures.trace={config.failures.trace} has no effect: {why}')
     reasons: dict[str, list[str]] = {}
     for key in given:
         if key in idle:

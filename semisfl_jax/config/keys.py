@@ -98,20 +98,11 @@ def check_names(given: Mapping[str, Any]) -> None:
         if key not in options:
             raise UserError(f'config.{key} is missing; --help {key} says its default and its meaning')
         if method and key.partition('.')[0] == method.option_group:
-            raise UserError(
-                f'config.{key} is missing: the configuration was made before the method was registered, or lost it; '
-                'make it after register(METHOD)'
-            )
+            raise UserError(f'config.{key} is missing; make the configuration after register(METHOD)')
 
 
 def unknown(key: object, known: Iterable[str], where: str = '') -> str:
-    """What to say about a key that does not exist, with the one that was probably meant.
-
-    Args:
-      key: what was given, which in a program need not be a string.
-      known: the keys that exist.
-      where: they do, such as ' of this configuration'.
-    """
+    """What to say about a key that is not among the `known` ones, which exist `where`: ' of this configuration'."""
     known = list(known)
     inside = next((name for name in known if name.startswith(f'{key}.')), '')
     if inside:
@@ -156,13 +147,8 @@ def optional() -> set[str]:
 
 
 def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> None:
-    """Checks the type of one value. A ConfigDict does so itself, but not one from a dictionary, as of a config.json.
-
-    Args:
-      key: dotted.
-      value: its value.
-      kind: its type, that of None for any.
-      may_be_none: whether it is in `optional`.
+    """Checks the type of one value; `kind` is that of its key, NoneType for any. A ConfigDict from a dictionary, as of
+    a config.json, does not check it.
 
     Raises:
       UserError: the value has another type, or is a number that is not finite in float32.
@@ -185,13 +171,10 @@ def type_of(key: str, field: Field) -> type:
 
 
 def _fits(value: Any, kind: type) -> bool:
-    if kind is _NONE:
-        return True
     if isinstance(value, bool):  # which is an int in Python
-        return kind is bool
-    if kind is float:
-        return isinstance(value, int | float)
-    return isinstance(value, tuple | list if kind in (tuple, list) else kind)
+        return kind in (bool, _NONE)
+    others: dict[Any, Any] = {float: int | float, tuple: tuple | list, list: tuple | list, _NONE: object}
+    return isinstance(value, others.get(kind, kind))
 
 
 # --- help
@@ -235,12 +218,9 @@ def readers(key: str, field: Field) -> str:
     if rule['objectives']:
         sentences.append(f'In fedavg and fedprox, read with local.objective={" | ".join(rule["objectives"])}.')
     idle = [f'without {rule["part"]}'] if rule['part'] else []
-    idle += [f'with {other}={_either(at)}' for other, at in rule['idle'].items()]
+    for other, at in rule['idle'].items():
+        idle.append(f'with {other}={" | ".join(map(str, at)) if isinstance(at, tuple) else at}')
     return ' '.join([*sentences, *([f'No effect {" or ".join(idle)}.'] if idle else [])])
-
-
-def _either(values: Any) -> str:
-    return ' | '.join(map(str, values)) if isinstance(values, tuple) else str(values)
 
 
 def help_of(word: str) -> str:

@@ -11,7 +11,7 @@ import os
 import sys
 import sysconfig
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import resources
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -28,7 +28,6 @@ from semisfl_jax.core.errors import UserError, first_line, nearest, shorten, war
 
 CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 _EXPECTED = 'a configuration is a Python file with get_config()'
-_RUN = 'config.json'
 _INSTALLED = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ('stdlib', 'platstdlib')))
 
 
@@ -51,10 +50,8 @@ def get_config(
     if not isinstance(name, str | os.PathLike):
         raise UserError(f"{shorten(repr(name))} is not the name of a configuration; write get_config('digits')")
     if not isinstance(changes, Mapping | ConfigDict | None):
-        raise UserError(
-            f"{shorten(repr(changes))} in place of a dictionary of changes; write get_config('digits', "
-            "algorithm='fedavg') or get_config('digits', {'algorithm': 'fedavg'})"
-        )
+        use = "get_config('digits', algorithm='fedavg')"
+        raise UserError(f'{shorten(repr(changes))} in place of a dictionary of changes; write {use}')
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
@@ -62,18 +59,14 @@ def get_config(
     for key, value in given.items():
         if key not in types:
             raise UserError(keys.unknown(key, types, ' of this configuration'))
-        value = _plain(value)
+        if isinstance(value, np.generic):  # as loops over settings give it
+            value = value.item()
+        elif isinstance(value, range):
+            value = tuple(value)
         keys.check_type(key, value, types[key], may_be_none=key in optional)
         config.update_from_flattened_dict({key: value})
     apply_setting(config, given=given.keys())
     return config
-
-
-def _plain(value: Any) -> Any:
-    """Numbers of NumPy and ranges, as loops over settings give them, in the types of a configuration."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return tuple(value) if isinstance(value, range) else value
 
 
 # --- files
@@ -88,8 +81,6 @@ def find(given: str) -> Path:
     path = file_io.expand_home(given, '--config')
     if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
         return path
-    if os.path.exists(path) and (kind := file_io.other_kind(os.stat(path).st_mode)):
-        raise UserError(f'--config={given} is {kind}; give a file with a configuration (see --help)')
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
     if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
         return packaged
@@ -99,13 +90,12 @@ def find(given: str) -> Path:
 def _meant(path: Path) -> str:
     """A hint for a configuration file that does not exist."""
     files: dict[str, Path] = {}
-    ours = [folder / name for folder in (Path('configs'), CONFIGS) for name in ('', 'studies', 'sweeps')]
-    for folder in (path.parent, *ours):
+    folders = [root / name for root in (Path('configs'), CONFIGS) for name in ('', *keys.MANY_RUNS.values())]
+    for folder in (path.parent, *folders):
         for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
             if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
-                files.setdefault(
-                    file.stem, file.relative_to(CONFIGS).with_suffix('') if file.is_relative_to(CONFIGS) else file
-                )
+                ours = file.is_relative_to(CONFIGS)
+                files.setdefault(file.stem, file.relative_to(CONFIGS).with_suffix('') if ours else file)
     name = nearest(path.stem, files)
     return f'did you mean {files[name]}?' if name else 'see configs/ for those available'
 
@@ -121,7 +111,11 @@ def load_file(path: Path, settings: str | None) -> ConfigDict:
     if not callable(function):
         raise UserError(_data(path) or f'{path} has no get_config(); {_EXPECTED}')
     arguments = () if settings is None else (settings,)
-    _check_arguments(path, function, arguments)
+    try:
+        inspect.signature(function).bind(*arguments)
+    except TypeError as error:
+        wrong = f"takes no settings; leave out ':{settings}'" if arguments else 'needs settings; write FILE:SETTINGS'
+        raise UserError(f'{path}: get_config() {wrong}') from error
     try:
         config = function(*arguments)
     except UserError:
@@ -158,38 +152,24 @@ def run_file(path: Path, expected: str = _EXPECTED) -> ModuleType:
     return module
 
 
-def _check_arguments(path: Path, function: Callable[..., object], arguments: tuple[str, ...]) -> None:
-    """Raises UserError if `get_config` cannot be called with these arguments."""
-    try:
-        inspect.signature(function).bind(*arguments)
-    except TypeError as error:
-        wrong = (
-            f"takes no settings; leave out ':{arguments[0]}'" if arguments else 'needs settings; write FILE:SETTINGS'
-        )
-        raise UserError(f'{path}: get_config() {wrong}') from error
-
-
 def _failed(path: Path, error: Exception) -> str:
     """Where the user's code failed, in the file `path` or in one that it imports: 'FILE, line 3: TypeError: …'."""
+
+    def installed(file: str) -> bool:  # of this package, of Python or of another library
+        library = {'site-packages', 'dist-packages'} & set(Path(file).parts)
+        return file.startswith('<') or bool(library) or any(Path(file).is_relative_to(each) for each in _INSTALLED)
+
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if frame.filename == str(path) or not _installed(frame.filename)]
-    where = f'{own[-1].filename}, line {own[-1].lineno}' if own else str(path)
+    theirs = [frame for frame in frames if frame.filename == str(path) or not installed(frame.filename)]
+    where = f'{theirs[-1].filename}, line {theirs[-1].lineno}' if theirs else path
     return f'{where}: {type(error).__name__}: {first_line(error)}; correct the file'
-
-
-def _installed(file: str) -> bool:
-    """Whether a file is of this package, of Python or of another library, rather than the user's."""
-    library = {'site-packages', 'dist-packages'} & set(Path(file).parts)
-    return file.startswith('<') or bool(library) or any(Path(file).is_relative_to(folder) for folder in _INSTALLED)
 
 
 def _data(path: Path, expected: str = _EXPECTED) -> str:
     """What a file of JSON is, and what to do instead; '' for any other."""
-    if path.name == _RUN:
-        return (
-            f'{path} was written by a run, and is not a Python file: to go on, repeat the command of that run with '
-            f'--workdir={path.parent}, or in Python train(ml_collections.ConfigDict(json.load(open(FILE))), FOLDER)'
-        )
+    if path.name == 'config.json':
+        again = f'repeat the command of that run with --workdir={path.parent}'
+        return f'{path} was written by a run, and is not a Python file: to go on, {again}'
     return f'{path} holds data; {expected}' if path.suffix in ('.json', '.jsonl') else ''
 
 
@@ -208,14 +188,9 @@ _OF_RULE = (  # keys whose values belong to a rule by which clients' images are 
 def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
     """Applies `config.setting` to a configuration, locked or not.
 
-    'harmonized' changes nothing: every method runs with the values of the configuration. 'official' replaces the values
-    of the keys listed in the method's record (`algorithms.Method.official`); command-line values take precedence. Data
-    set, model, and number of labels stay those of the configuration. The resulting configuration holds every value that
-    the run uses, and in `official_keys` the names of those that came from the papers.
-
-    Args:
-      config: changed in place.
-      given: dotted keys to leave unchanged.
+    'harmonized' changes nothing. 'official' sets the values of `algorithms.Method.official` in place, except those of
+    the dotted keys `given`; data set, model and number of labels stay. `official_keys` then names what came from the
+    papers.
 
     Raises:
       UserError: the method has no 'official' setting, or `given` has what this fills in.
@@ -232,8 +207,8 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
         values = {key: value for key, value in values.items() if key not in left}
         if left:
             warn(
-                f'config.{_RULE}={flat[_RULE]!r} is not the rule of the papers of {flat["algorithm"]}, so '
-                f"setting='official' leaves {', '.join(left)} as they are; with {theirs!r} it sets them"
+                f"config.{_RULE}={flat[_RULE]!r}: setting='official' leaves {', '.join(left)} as they are; the papers "
+                f'of {flat["algorithm"]} have {theirs!r}, with which it sets them'
             )
     with config.unlocked():
         config.update_from_flattened_dict(values)
@@ -241,31 +216,23 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
 
 
 def check_setting(flat: Mapping[str, Any]) -> None:
-    """Raises UserError if `setting` is 'official' but was never applied, as when a program sets only that key, or if
-    another setting has `official_keys`."""
+    """Raises UserError if `setting` is 'official' but was never applied, or if another one has `official_keys`."""
     if flat['setting'] != 'official':
         if flat['official_keys']:
             raise UserError(_filled_in(flat['official_keys']))
         return
     _official(flat)
     if not flat['official_keys']:
-        raise UserError(
-            "config.setting='official' is set, but the configuration has none of its values; call "
-            'semisfl_jax.config.apply_setting(config)'
-        )
+        raise UserError("config.setting='official' has none of its values; call config.apply_setting(config)")
 
 
 def _filled_in(named: Sequence[str]) -> str:
-    return (
-        f"config.official_keys holds {named[0]!r}: setting='official' fills it in, with keys that were set from the "
-        'papers; leave it out'
-    )
+    return f"config.official_keys holds {named[0]!r}, but setting='official' fills it in; leave it out"
 
 
 def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:
     method = algorithms.get(flat['algorithm'])
     if isinstance(method.official, str):
-        raise UserError(
-            f"config.setting='official': {method.name} has no such setting, because {method.official}; use 'harmonized'"
-        )
+        why = f'{method.name} has no such setting, because {method.official}'
+        raise UserError(f"config.setting='official': {why}; use 'harmonized'")
     return method.official(flat)

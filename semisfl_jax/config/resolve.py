@@ -9,8 +9,7 @@ from typing import Any
 from ml_collections import ConfigDict, FrozenConfigDict
 
 from semisfl_jax import algorithms, core
-from semisfl_jax.algorithms.options import options_of
-from semisfl_jax.algorithms.registry import option_groups
+from semisfl_jax.algorithms.registry import option_groups, options_of
 from semisfl_jax.config import failures, keys
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core import machine
@@ -18,18 +17,9 @@ from semisfl_jax.core import machine
 # Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.
 INERT = frozenset(
     {
-        'rounds',
-        'checkpoint_every',
-        'checkpoints_kept',
-        'diagnostics_every',
-        'compilation_cache',
-        'official_keys',
-        'data.data_dir',
-        'data.cache_dir',
-        'data.residency',
-        'parallel.coordinator',
-        'parallel.num_processes',
-        'parallel.process_id',
+        *('rounds', 'checkpoint_every', 'checkpoints_kept', 'diagnostics_every', 'compilation_cache', 'official_keys'),
+        *('data.data_dir', 'data.cache_dir', 'data.residency'),
+        *('parallel.coordinator', 'parallel.num_processes', 'parallel.process_id'),
     }
 )
 
@@ -37,11 +27,8 @@ INERT = frozenset(
 def resolve(config: ConfigDict) -> ConfigDict:
     """A locked copy with the placeholder values ('auto', 0) filled in and the options of other methods removed.
 
-    What depends on the machine stays as it is: `federation.client_map` and `model.convolution` 'auto', and
-    `parallel.devices` 0, which `count_devices` resolves.
-
-    Args:
-      config: checked.
+    The configuration is checked. What depends on the machine stays as it is: `federation.client_map` and
+    `model.convolution` 'auto', and `parallel.devices` 0, which `count_devices` resolves.
     """
     thawed = config.as_configdict() if isinstance(config, FrozenConfigDict) else config
     resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)
@@ -100,13 +87,8 @@ def identity_hash(config: ConfigDict | dict) -> str:
 def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
     """Differences that make two resolved configurations distinct experiments: 'key: `other` -> `config`', sorted."""
     new, old = (_shared_alike(keys.completed(flatten(each))) for each in (config, other))
-    names = sorted((new.keys() | old.keys()) - INERT)
-    absent = '(absent)'
-    return [
-        f'{key}: {old.get(key, absent)} -> {new.get(key, absent)}'
-        for key in names
-        if new.get(key, absent) != old.get(key, absent)
-    ]
+    both = {key: (old.get(key, '(absent)'), new.get(key, '(absent)')) for key in (new.keys() | old.keys()) - INERT}
+    return [f'{key}: {before} -> {after}' for key, (before, after) in sorted(both.items()) if before != after]
 
 
 def _shared_alike(flat: dict[str, Any]) -> dict[str, Any]:
@@ -128,9 +110,8 @@ def hparams(config: ConfigDict) -> hparams_lib.HParams:
 def count_devices(config: ConfigDict) -> int:
     """How many devices share the work of a resolved configuration; `parallel.devices` 0 is as many as can.
 
-    Divides the CPU, if JAX has not begun to use it: into as many devices as asked for, or with 0 into one for each core
-    where these would hardly wait for each other: for trials, and for clients that train whole models. Clients of split
-    methods meet in every iteration.
+    Divides a CPU that JAX has not begun to use: into as many devices as asked for, or with 0 into one for each core,
+    for trials and for clients that train whole models. Clients of split methods would wait for each other.
 
     Raises:
       UserError: there are more processes than active clients.

@@ -105,11 +105,10 @@ def make_mesh(devices: int) -> Mesh | None:
     processes, device_count = jax.process_count(), jax.device_count()
     if devices > device_count:
         kind = jax.devices()[0].platform
-        late = ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
-        raise UserError(
-            f'config.parallel.devices={devices} is more than the {device_count} available ({kind}); use 0 for all, in '
-            f'another --workdir if a run began on {devices}{late}'
-        )
+        use = f'0 for all, in another --workdir if a run began on {devices}'
+        use += ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
+        what = f'is more than the {device_count} available ({kind})'
+        raise UserError(f'config.parallel.devices={devices} {what}; use {use}')
     if devices % processes:
         raise UserError(f'config.parallel.devices={devices} is not a multiple of the {processes} processes; use one')
     if devices == processes == 1:
@@ -206,12 +205,9 @@ def replicate(mesh: Mesh | None, tree: Any) -> Any:
 
 
 def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
-    """An array whose leading axis is divided over the devices.
+    """An array of this `shape` whose leading axis is divided over the devices.
 
-    Args:
-      mesh: the devices.
-      shape: of the whole array.
-      fetch: slice -> those rows of the array, from host memory; called only for rows of this process.
+    `fetch` gives the rows of a slice, from host memory; it is called only for rows of this process.
     """
     if mesh is None:
         return jnp.asarray(fetch(slice(None)))

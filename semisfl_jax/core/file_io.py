@@ -30,11 +30,6 @@ _KINDS = {
 _SEAL = 'sha256'
 
 
-def other_kind(mode: int) -> str:
-    """The kind of a path with this `st_mode` if it is not a regular file, '' if it is."""
-    return '' if stat.S_ISREG(mode) else _KINDS.get(stat.S_IFMT(mode), 'a special file')
-
-
 def expand_home(path: str | os.PathLike, what: str) -> Path:
     """A path with ~ or ~NAME at its beginning replaced by that home folder; `what` names it in messages.
 
@@ -61,8 +56,8 @@ def check_file(path: str | os.PathLike, what: str, limit: float = math.inf) -> P
     except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
         reason = getattr(error, 'strerror', None) or error
         raise UserError(f'{name} cannot be read ({reason})' + ('; correct the path' if what else '')) from error
-    if kind := other_kind(status.st_mode):
-        raise UserError(f'{name} is {kind}, not a regular file')
+    if not stat.S_ISREG(status.st_mode):
+        raise UserError(f'{name} is {_KINDS.get(stat.S_IFMT(status.st_mode), "a special file")}, not a regular file')
     if status.st_size > limit:
         raise UserError(f'{name} has {size(status.st_size)}, at most {size(limit)} allowed; use another file')
     return Path(path).expanduser()
@@ -119,10 +114,8 @@ def write(path: Path, content: bytes) -> None:
 
 @contextmanager
 def writing(option: str) -> Iterator[None]:
-    """Says in one line what keeps a block from writing; a full disk is left to `errors.exit_status`.
-
-    Args:
-      option: that names another folder.
+    """Says in one line what keeps a block from writing; `option` names another folder. A full disk is left to
+    `errors.exit_status`.
 
     Raises:
       UserError: permissions, or a folder in place of a file.
@@ -182,16 +175,3 @@ def is_sealed(value: Any) -> bool:
 def has_seal(value: Mapping[str, Any]) -> bool:
     """Whether `value` carries a checksum, valid or not."""
     return _SEAL in value
-
-
-def is_number(value: Any) -> bool:
-    """Whether a JSON value is a finite number."""
-    return type(value) is int or (type(value) is float and math.isfinite(value))
-
-
-def set_aside(path: Path) -> Path:
-    """Renames a file or folder to damaged-NAME, or damaged-NAME-COUNT if taken; returns the new path."""
-    count = 0
-    while os.path.lexists(target := path.with_name(f'damaged-{path.name}' + (f'-{count}' if count else ''))):
-        count += 1
-    return path.rename(target)

@@ -61,10 +61,8 @@ def check(options: FrequencyOptions) -> None:
     """Raises UserError if K_min is no number of steps that a round could have."""
     smallest = options.beta * options.labeled_share * options.k_u
     if options.rule != 'fixed' and smallest > MOST_STEPS:
-        raise UserError(
-            f'config.frequency.beta={options.beta} makes K_min, the least K_s, {smallest:.3g}: beta times k_u='
-            f'{options.k_u} times the share of labeled images, {options.labeled_share:.3g}; use a smaller beta'
-        )
+        why = f'beta times k_u={options.k_u} times the share of labeled images, {options.labeled_share:.3g}'
+        raise UserError(f'config.frequency.beta={options.beta} makes K_min {smallest:.3g}: {why}; use a smaller beta')
 
 
 def init(k_s: int, options: FrequencyOptions) -> FrequencyState:
@@ -74,14 +72,10 @@ def init(k_s: int, options: FrequencyOptions) -> FrequencyState:
 
 
 def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float) -> FrequencyState:
-    """Records one round and decides K_s for the next.
+    """Records one round, which ran with `state.k_s`, and decides K_s for the next.
 
-    Args:
-      state: state before the round; `state.k_s` is the K_s the round ran with.
-      options: settings.
-      loss_s: mean loss (cross-entropy + contrastive) of the supervised phase.
-      loss_u: mean loss (consistency + clustering) of the cross-entity phase; NaN if there was none.
-      lr: learning rate of the round.
+    `loss_s` is the mean loss (cross-entropy + contrastive) of the supervised phase, `loss_u` that (consistency +
+    clustering) of the cross-entity phase, NaN if there was none.
     """
     rounds = int(state.rounds) + 1
     if options.rule == 'code' and rounds <= options.pre_rounds:

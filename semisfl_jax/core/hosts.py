@@ -54,9 +54,8 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
         )
     except (RuntimeError, ValueError) as error:  # from JAX: nothing detected, used before, no answer
         hint = '; give HOST:PORT, num_processes and process_id' if coordinator == AUTO else ''
-        raise UserError(
-            f"config.parallel.coordinator='{coordinator}': no connection to the other processes ({error}){hint}"
-        ) from error
+        what = f'no connection to the other processes ({error}){hint}'
+        raise UserError(f"config.parallel.coordinator='{coordinator}': {what}") from error
 
 
 def _check_host(coordinator: str) -> None:
@@ -65,10 +64,8 @@ def _check_host(coordinator: str) -> None:
     try:
         socket.getaddrinfo(host.strip('[]'), int(port))
     except OSError as error:
-        raise UserError(
-            f"config.parallel.coordinator='{coordinator}': the host '{host}' is unknown ({error.strerror}); give "
-            'the name or address of the host of process 0'
-        ) from error
+        what = f"the host '{host}' is unknown ({error.strerror}); give the name or address of process 0"
+        raise UserError(f"config.parallel.coordinator='{coordinator}': {what}") from error
 
 
 def first() -> bool:

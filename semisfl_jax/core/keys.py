@@ -75,7 +75,7 @@ def check_value(name: str, field: Field, value: Any) -> None:
         raise UserError(f"config.{name}='{shorten(value)}' is unknown; {use_one_of(str(value), choices)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         at_least, above, at_most, below = _limits(field)
-        if not (math.isfinite(value) and at_least <= value <= at_most and above < value < below):
+        if not (at_least <= value <= at_most and above < value < below):  # NaN and infinity never are
             raise UserError(f'config.{name}={shorten(value)} must be {range_of(field) or "a finite number"}')
 
 

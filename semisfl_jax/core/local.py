@@ -113,16 +113,10 @@ def local_sgd(
     companion: Any = (),
     follow: Callable[[Any, SplitParams], Any] = lambda companion, student: companion,
 ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
-    """The optimizer steps of one client.
+    """The optimizer steps of one client; with 0 `steps`, nothing changes.
 
-    Args:
-      loss: of an iteration.
-      student: the model at the start.
-      client_state: optimizer state from the client's last round, () for a fresh one.
-      tx: the optimizer.
-      steps: number of steps; 0 changes nothing.
-      companion: state updated along with the student, for example a teacher.
-      follow: (companion, student after the step) -> companion.
+    `client_state` is the optimizer's from the client's last round, () for a fresh one. `companion` is updated along
+    with the student, such as a teacher: `follow` maps (companion, student after the step) to the new one.
 
     Returns:
       student, optimizer state (() if `client_state` was ()), means over the steps, sums of counts.
@@ -189,14 +183,9 @@ def build_local(
     means and keeps its state. The same holds for one that sits out (`ClientOutput.participates`), except that its
     `counts` are included. Each client has its own key, so the order of the cohort changes no draw.
 
-    Args:
-      client: what one client does.
-      hparams: settings.
-      axis: the clients of a round.
-      received: state -> the average if no client participates; has the structure of the uploads.
-      reads: what a client reads: 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as in
-        `Method.reads`.
-      rates: the metrics of the clients' summed counts.
+    `received` maps the state to the average if no client participates, of the structure of the uploads. A client
+    `reads` 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as in `Method.reads`. `rates` are the
+    metrics of the clients' summed counts.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
@@ -255,11 +244,8 @@ def collect(
 ) -> tuple[Any, Metrics]:
     """The average of what the clients of a round upload, and the metrics of the round, scalars.
 
-    Args:
-      work: of the local clients, every leaf with a leading axis [A].
-      weights: [A].
-      otherwise: the average if no client participates; has the structure of an upload.
-      axis, rates: as in `build_local`.
+    Leaves of `work` and `weights` have a leading [A], of the local clients. `otherwise` is the average if no client
+    participates, of the structure of an upload; `axis` and `rates` are as in `build_local`.
     """
     may_sit_out = bool(jax.tree.leaves(weights.candidates))
     candidates = weights.candidates if may_sit_out else weights.weight

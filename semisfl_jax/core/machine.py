@@ -115,11 +115,8 @@ def jit(
 ) -> jax.stages.Wrapped:
     """`jax.jit` with the compiler options that this package is benchmarked with.
 
-    Args:
-      function: to compile.
-      precision: config.precision. Activations become bfloat16 in the model, not here.
-      deterministic: on a GPU, use only kernels whose results are bitwise reproducible.
-      donate_argnums: as in `jax.jit`.
+    `precision` is config.precision; activations become bfloat16 in the model, not here. With `deterministic`, a GPU
+    uses only kernels whose results are bitwise reproducible.
     """
 
     @wraps(function)

@@ -19,9 +19,6 @@ from semisfl_jax.core.types import Array, LossValue, SplitModel, SplitParams, Vi
 OBJECTIVES = ('supervised', 'fixmatch', 'uda', 'pseudo_label', 'mean_teacher')  # values of `local.objective`
 
 
-TSA_SCHEDULES = ('off', 'linear', 'exp', 'log')
-
-
 # A rule: (logits [B, K] of the labeler, of the model in training, weight [B]) -> loss [], labels [B], confident [B]
 Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 

@@ -244,14 +244,8 @@ def client_rows(
 
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
     If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
-    others, and do not count (`local.guessed_rows`).
-
-    Args:
-      key: root key of the experiment.
-      federation: N clients; its images are not read.
-      cohort: A clients, with the number of earlier rounds in which each has drawn batches.
-      batches: how many steps, of which images.
-      order: one of ORDERS; 'replicated' requires `batches.epochs` = 0.
+    others, and do not count (`local.guessed_rows`). `key` is the root key; the images of the federation are not read;
+    `order` is one of ORDERS, of which 'replicated' requires `batches.epochs` = 0.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed

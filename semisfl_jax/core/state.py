@@ -67,6 +67,11 @@ def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitPar
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
 
 
+def statistics(variables: SplitParams) -> SplitParams:
+    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
+    return with_parameters(variables, SplitParams({}, {}, {}))
+
+
 def num_classes(model: SplitModel, top: Variables) -> int:
     """K: how many logits the model has with the variables `top`. Nothing is computed."""
     features = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
