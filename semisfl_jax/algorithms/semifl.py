@@ -435,10 +435,8 @@ def check(flat: Flat) -> None:
         given = f'config.data.client_labels={flat["data.client_labels"]}'
         raise UserError(f'{given}: clients of semifl have no labels; use 0 (or federation.mu=0, which ignores them)')
     if flat['data.residency'] == 'host' and flat['semifl.batch_norm_data'] == 'all':
-        raise UserError(
-            "config.semifl.batch_norm_data='all' needs the images of all clients on the device, which "
-            "data.residency='host' has not; use batch_norm_data='server' or residency='device'"
-        )
+        why = "needs the images of all clients on the device; use 'server' or data.residency='device'"
+        raise UserError(f"config.semifl.batch_norm_data='all' {why}")
 
 
 METHOD = register(

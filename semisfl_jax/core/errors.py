@@ -62,11 +62,8 @@ def print_anything() -> None:
 
 
 def exit_status(command: Callable[[], None]) -> int:
-    """Runs a command of this package.
-
-    Returns:
-      0; 2 after a mistake of the user or on a full disk, 3 after training that diverged, which it prints as one line;
-      141, as by SIGPIPE, if nobody reads what it prints.
+    """Runs a command of this package; returns 0, 2 after a mistake of the user or on a full disk, 3 after training that
+    diverged, which it prints as one line, and 141, as by SIGPIPE, if nobody reads what it prints.
     """
     print_anything()
     try:

@@ -52,12 +52,8 @@ def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:
 def consistency_rows(logits: Array, pseudo_labels: Array, confident: Array) -> Array:
     """Consistency regularization [R] of the cross-entity phase (Eq. 1): cross-entropy against hard pseudo-labels.
 
-    Rows that are not confident add 0 but count in the mean, as in FixMatch and the authors' code.
-
-    Args:
-      logits: [R, K] of the student on the strong view.
-      pseudo_labels: [R] int32, the teacher's argmax on the weak view.
-      confident: [R] bool, whether the teacher's maximum probability reaches the threshold.
+    Rows that are not confident add 0 but count in the mean, as in FixMatch and the authors' code. `logits` [R, K] are
+    the student's on the strong view, `pseudo_labels` [R] the teacher's on the weak one.
     """
     chex.assert_equal_shape([pseudo_labels, confident])
     return cross_entropy_rows(logits, pseudo_labels) * confident
