@@ -133,7 +133,7 @@ def one_round(algorithm, family, devices, partition, k_s=2):
 
 def pieces(state):
     """The parts of a state that a Row names, those that are there."""
-    state_pieces = {name: getattr(state, name) for name in ('memory', 'clients', 'server')}
+    state_pieces = {name: getattr(state, name) for name in ('queue', 'clients', 'server')}
     for who in ('student', 'teacher'):
         model = getattr(state, who)._asdict() if getattr(state, who) else {}
         state_pieces |= {f'{who}.{name}': piece['params'] for name, piece in model.items()}
@@ -167,7 +167,7 @@ def check_moves(result, moves, where):
         same = still(piece, after[name])
         if name not in named:
             assert len(same) == len(jax.tree.leaves(piece)), f'{where}: {name} moved'
-        elif name in ('memory', 'clients', 'server'):
+        elif name in ('queue', 'clients', 'server'):
             assert len(same) < len(jax.tree.leaves(piece)), f'{where}: {name} stood still'
         else:
             assert not {path for path in same if learned(path)}, f'{where}: in {name}'
