@@ -61,7 +61,7 @@ def test_rounds_equal_the_plain_twin(case):
         for measured, value in expected.items():
             np.testing.assert_allclose(metrics[measured], value, rtol=2e-4, atol=1e-6, err_msg=measured)
         assert_trees_close(after.student, twin.student, rtol=2e-3, atol=2e-5)
-        assert (int(after.step), after.teacher, after.memory) == (0, (), ())
+        assert (int(after.step), after.teacher, after.queue) == (0, (), ())
     if 'mask_rate' in metrics:  # rows on both sides of the threshold were compared
         assert any(0 < round_metrics['mask_rate'] < 1 for _, round_metrics in rounds_of(case))
 
