@@ -73,11 +73,11 @@ def _checked(folder: Path) -> ConfigDict:
                 'program that imports it (for plots: --import=FILE)'
             )
     run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
-    run_config.data.residency = 'host'
     try:
         config_lib.check(run_config)
     except UserError as error:
         raise UserError(f'{folder}/config.json: {error}') from error
+    run_config.data.residency = 'host'  # after the check: it is not how the run trained
     return run_config
 
 
