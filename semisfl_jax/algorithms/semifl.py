@@ -267,7 +267,7 @@ def mix_loss(logits: Array, labels: Array, others: Array, share: Array, rows: Ar
 class AtServer(NamedTuple):
     """`State.server`."""
 
-    momentum: optax.OptState  # of the SGD steps toward the clients' average
+    momentum: Any  # state of the SGD steps toward the clients' average
     trained: SplitParams | tuple[()]  # with 'server_first', the model after the server's steps of this round
 
 
@@ -320,7 +320,7 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) 
         def clients(state: core.State) -> tuple[core.State, Metrics]:
             average, kept, metrics = local(key, state, federation, cohort, lr)
 
-            def step() -> tuple[SplitParams, optax.OptState]:
+            def step() -> tuple[SplitParams, Any]:
                 start = trainable(state.student)
                 gradient = jax.tree.map(jnp.subtract, start, trainable(average))
                 updates, momentum = global_step.update(gradient, state.server.momentum)

@@ -86,8 +86,8 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
 
         def serve(
-            server: tuple[Variables, optax.OptState], inputs: core.ClientInput
-        ) -> tuple[tuple[Variables, optax.OptState], core.ClientOutput]:
+            server: tuple[Variables, Any], inputs: core.ClientInput
+        ) -> tuple[tuple[Variables, Any], core.ClientOutput]:
             top, momentum = server
             student = state.student._replace(top=top)
             fresh = tx.init(trainable(student))

@@ -148,7 +148,7 @@ class Exchange(NamedTuple):
 
     student: SplitParams  # `bottom` is w_{c,i} of every client, leading [A']
     teacher_bottom: Variables  # at the clients; leading [A'] if clients update it (Eq. 8)
-    opt_state: optax.OptState
+    opt_state: Any  # of `RoundContext.tx`
     queue: Any
     labeler_state: Any
 

@@ -7,7 +7,7 @@ small compared with the cohort's A * B, and shards of it would have to synchroni
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ BLOCK = 32  # steps whose images are drawn at once: a draw is many small operati
 MOST_BYTES_OF_VIEWS = 2**26  # that are made at once; making them takes some twenty times as much memory
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 
-_Carry = tuple[State, optax.OptState, Array]  # of the loop over steps; the array [4] has sums of SUPERVISED_METRICS
+_Carry = tuple[State, Any, Array]  # of the loop over steps; the array [4] has sums of SUPERVISED_METRICS
 
 
 class Supervised(NamedTuple):
@@ -102,12 +102,12 @@ def step(
     phase: Supervised,
     key: Array,
     state: State,
-    opt_state: optax.OptState,
+    opt_state: Any,
     views: Array,
     labels: Array,
     valid: Array | None,
     lr: Array,
-) -> tuple[State, optax.OptState, Array]:
+) -> tuple[State, Any, Array]:
     """One step of the student, the update of the teacher, and the push of its keys to the queue.
 
     Args:
