@@ -1,5 +1,6 @@
 """Configurations: their keys, validation, resolution, and command-line parsing."""
 
+from semisfl_jax.config import failures
 from semisfl_jax.config.checks import check
 from semisfl_jax.config.load import apply_setting, get_config
 from semisfl_jax.config.resolve import (
@@ -20,6 +21,7 @@ __all__ = [
     'check',
     'default_workdir',
     'differences',
+    'failures',
     'flatten',
     'get_config',
     'hparams',
