@@ -1,5 +1,6 @@
 # ruff: noqa: F401
-"""The core: a round and what it consists of. Nothing here knows of configurations, files or data sets.
+"""The core: a round and what it consists of. Nothing here knows of data sets or runs; keys and defaults of HParams
+are those of configs/default.py.
 
 Every phase is a pure function, built once from a model and its hyper-parameters. Names are loaded when first used.
 """

@@ -16,9 +16,6 @@ from semisfl_jax.core.state import with_parameters
 from semisfl_jax.core.teacher import confidence_threshold, count_pseudo_labels, hard_labels, label_logits
 from semisfl_jax.core.types import Array, LossValue, SplitModel, SplitParams, Views
 
-OBJECTIVES = ('supervised', 'fixmatch', 'uda', 'pseudo_label', 'mean_teacher')  # values of `local.objective`
-
-
 # A rule: (logits [B, K] of the labeler, of the model in training, weight [B]) -> loss [], labels [B], confident [B]
 Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
