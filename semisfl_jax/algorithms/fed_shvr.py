@@ -193,7 +193,7 @@ def build(
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
         return Upload(nothing, jnp.zeros(()), statistics(state.student))
 
-    local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis, received), received)
+    local = core.build_local(client, hparams, axis, received)
 
     def init(key: Array) -> core.State:
         state = core.init_state(key, model, teacher=False)

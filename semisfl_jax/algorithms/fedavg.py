@@ -58,11 +58,10 @@ def fedavg(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis, 
         teacher, tx = state.student if has_teacher else (), optimizer(hparams, lr)
         return core.ClientOutput(*core.local_sgd(loss, state.student, client_state, tx, inputs.steps, teacher, follow))
 
-    local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis))
+    local = core.build_local(client, hparams, axis)
 
     def init(key: Array) -> core.State:
-        clients = core.init_clients(key, model, hparams)
-        return core.init_state(key, model, teacher=False, clients=clients)
+        return core.init_state(key, model, teacher=False, clients=core.init_clients(key, model, hparams))
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')

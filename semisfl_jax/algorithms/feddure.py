@@ -196,7 +196,6 @@ def feddure(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis)
     parts, options = Parts(model, views, hparams), hparams.options
     server = core.build_server(model, views, hparams)
     local = core.build_local(partial(train_client, parts), hparams, axis, rates=rates)
-    local = core.skip_pre_rounds(hparams, local)
 
     def init(key: Array) -> core.State:
         state = core.init_state(key, model, teacher=False)

@@ -110,11 +110,10 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
         means['student_labels'] = trusts_student.astype(jnp.float32)
         return core.ClientOutput(student, client_state, means, counts)
 
-    local = core.skip_pre_rounds(hparams, core.build_local(client, hparams, axis))
+    local = core.build_local(client, hparams, axis)
 
     def init(key: Array) -> core.State:
-        clients = core.init_clients(key, model, hparams)
-        return core.init_state(key, model, clients=clients)
+        return core.init_state(key, model, clients=core.init_clients(key, model, hparams))
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')

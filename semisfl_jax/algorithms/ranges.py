@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 from semisfl_jax.core.hparams import shared_defaults
-
-SCALES = ('log', 'linear', 'choice')
 
 
 class Range(NamedTuple):
     """The values that a search tries for one key; made by `log`, `linear` or `choice`."""
 
-    scale: str  # of SCALES
+    scale: str  # 'log', 'linear' or 'choice'
     low: float = 0.0  # both included
     high: float = 0.0
     values: tuple[Any, ...] = ()  # of a choice
@@ -77,31 +74,15 @@ _FIXED = {
 }
 
 
-def fault(key: str, range_: Range, unread: Mapping[str, str], options: Mapping[str, Any]) -> str:
-    """What is wrong with the range of a key, '' if nothing.
+def fault(key: str, unread: Mapping[str, str], options: Collection[str]) -> str:
+    """Why a search of a method cannot change a key, '' if it can.
 
-    `unread` maps shared keys that the method does not read to their features, `options` its options to their defaults.
+    `unread` maps shared keys that the method does not read to their features; `options` are its own keys.
     """
-    known = {**shared_defaults(), **options}
     if key in unread:
         return f"the method does not read it: '{unread[key]}' is not in its uses"
     if key in _FIXED:
         return _FIXED[key]
-    if key not in known:
+    if key not in shared_defaults() and key not in options:
         return 'it is neither an option of the method nor a shared hyper-parameter (the fields of HParams)'
-    if not isinstance(range_, Range) or range_.scale not in SCALES:
-        return 'a range is made with log(low, high), linear(low, high) or choice(value, …)'
-    default, ends = known[key], range_.ends
-    if range_.scale == 'choice':
-        if len(set(ends)) < max(len(ends), 2):
-            return 'a choice needs two values or more, each once'
-    elif type(default) not in (int, float):
-        return f'its default {default!r} is not a number; use choice(value, …)'
-    elif not -math.inf < range_.low < range_.high < math.inf:
-        return f'its bounds {range_.low} and {range_.high} must be finite, the first below the second'
-    elif range_.scale == 'log' and range_.low <= 0:
-        return f'its lower bound {range_.low} must be above 0, as it is on a logarithmic scale'
-    kinds = (int, float) if type(default) is float and range_.scale != 'choice' else (type(default),)
-    if wrong := [end for end in ends if type(end) not in kinds]:
-        return f'{wrong[0]!r} is not of type {type(default).__name__}, as its default {default!r} is'
     return ''

@@ -105,9 +105,8 @@ def _faults(method: Method) -> Iterator[str]:
                 yield f'config.{group} is a key of every configuration; choose another group for the options'
     unread = {key: name for name, keys in FEATURES.items() if name not in method.uses for key in keys}
     options = _fields_of(method)
-    defaults = {key: field.default for key, field in options.items()}
-    for key, range_ in method.ranges.items():
-        if fault := ranges.fault(key, range_, unread, defaults):
+    for key in method.ranges:
+        if fault := ranges.fault(key, unread, options):
             yield f'ranges has {key}: {fault}'
     for key, field in options.items():
         ends = method.ranges[key].ends if key in method.ranges else ()

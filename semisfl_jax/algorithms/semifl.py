@@ -298,7 +298,6 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) 
     server = core.build_server(model, views, hparams)
     statistics = build_statistics(model, views, options.batch_norm_data, options.pass_batch_size)
     local = core.build_local(partial(train_client, Parts(model, views, hparams)), hparams, axis, reads='sets')
-    local = core.skip_pre_rounds(hparams, local)
 
     def init(key: Array) -> core.State:
         clients = core.init_clients(key, model, hparams)

@@ -26,13 +26,7 @@ def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis 
     """Builds SemiSFL.
 
     The headline model is the teacher. It benefits from unlabeled data through the supervised steps of later rounds,
-    which start from the averaged bottom.
-
-    Args:
-      model: the split model.
-      views: augmentations and normalization.
-      hparams: settings.
-      axis: the clients of a round.
+    which start from the averaged bottom. `axis` is that of the clients of a round.
     """
     supervised = core.build_supervised(model, views, hparams)
     cross_entity = core.build_cross_entity(model, views, hparams, axis)

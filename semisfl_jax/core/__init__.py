@@ -55,7 +55,6 @@ with _epy.lazy_api_imports(globals()):
         predict_by,
         read,
         server_then_clients,
-        skip_pre_rounds,
         weigh,
     )
     from semisfl_jax.core.objectives import Objective, build_objective, plain, semi_supervised

@@ -171,13 +171,8 @@ def build_cross_entity(
     features of a weak view, the server updates top and projection head once on all A * B rows, and each
     client receives the gradient of its own rows. The phase is skipped in the first `pre_rounds` rounds.
 
-    Args:
-      model: the split model.
-      views: augmentations.
-      hparams: settings.
-      axis: the clients of a round.
-      labeler: source of the pseudo-labels; None: the teacher.
-      row_losses: what the rows are trained on, besides clustering regularization in a state with a queue.
+    The `labeler` is the source of the pseudo-labels, by default the teacher; `row_losses` are what the rows are trained
+    on, besides clustering regularization in a state with a queue.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> state, metrics. The cohort contains the local clients.
@@ -207,15 +202,8 @@ def run_after_pre_rounds(
 def run(
     phase: CrossEntity, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array
 ) -> tuple[State, Metrics]:
-    """K_u iterations and the average of the bottoms.
-
-    Args:
-      phase: as `build_cross_entity` makes it.
-      key: root key of the run.
-      state: before the phase.
-      federation: the images, and who holds which.
-      cohort: the A' local clients.
-      lr: learning rate [].
+    """K_u iterations and the average of the bottoms: `build_cross_entity` returns it. The cohort is the A' local
+    clients.
 
     Returns:
       The state with the student after the phase and (if there is one) an empty queue, and the metrics, scalars.
@@ -309,14 +297,8 @@ def iteration(
 ) -> tuple[Exchange, Reported]:
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 
-    Args:
-      phase, context: what does not change.
-      exchange: before the iteration.
-      batch: what the clients read.
-      views: the weak and the strong ones, from `augment`.
-
-    Returns:
-      The exchange after the iteration, and what it reports of the local clients.
+    `views` are the weak and the strong ones, from `augment`. Returns the exchange after the iteration, and what it
+    reports of the local clients.
     """
     model, hparams, axis, queue = phase.model, phase.hparams, phase.axis, exchange.queue
     keys = iteration_keys(context.key, context.ids, batch.t)
@@ -377,13 +359,8 @@ def weak_rows(
     A client sends the server one set of features, from the bottom that labels. `client_teacher_bn` selects whether that
     bottom runs in evaluation mode ('eval') or in training mode ('train': batch statistics, and dropout if it has any).
 
-    Args:
-      model, hparams, axis: of the phase.
-      teacher: with `client_teacher_ema`, leading [A'] in its bottom.
-      student: leading [A'] in its bottom.
-      x: normalized [A', B, H, W, C].
-      keys: [A'], of dropout.
-      by_teacher: as in `WeakViews.logits_by`.
+    The bottom of the student and, with `client_teacher_ema`, that of the teacher have a leading [A']; `x` is normalized
+    [A', B, H, W, C], `keys` [A'] are of dropout, `by_teacher` is as in `WeakViews.logits_by`.
     """
     # If clients share the teacher's weights, the map over clients is one large batch instead of many small ones.
     teacher_axis = 0 if hparams.client_teacher_ema else None
@@ -422,13 +399,8 @@ def loss(
 ) -> tuple[Array, tuple[SplitParams, dict[str, Array]]]:
     """The local clients' share of H + C (Eq. 6).
 
-    Args:
-      phase, context: as in `iteration`.
-      parameters: of the student.
-      student: bottoms [A', ...], top and projection head, whose parameters are replaced.
-      x: normalized strong views [A', B, H, W, C].
-      targets: the fields of `Rows` that are not the student's. Without references there is no C.
-      keys: of dropout.
+    `parameters` replace those of the student, whose bottoms are [A', ...]; `x` are normalized strong views
+    [A', B, H, W, C], `targets` the fields of `Rows` that are not the student's. Without references there is no C.
 
     Returns:
       The loss, the student with updated BatchNorm statistics, and metrics.

@@ -20,13 +20,6 @@ from typing import Any
 
 from semisfl_jax.core.errors import UserError, size
 
-_KINDS = {
-    stat.S_IFDIR: 'a folder',
-    stat.S_IFCHR: 'a device',
-    stat.S_IFBLK: 'a device',
-    stat.S_IFIFO: 'a pipe',
-    stat.S_IFSOCK: 'a socket',
-}
 _SEAL = 'sha256'
 
 
@@ -57,7 +50,7 @@ def check_file(path: str | os.PathLike, what: str, limit: float = math.inf) -> P
         reason = getattr(error, 'strerror', None) or error
         raise UserError(f'{name} cannot be read ({reason})' + ('; correct the path' if what else '')) from error
     if not stat.S_ISREG(status.st_mode):
-        raise UserError(f'{name} is {_KINDS.get(stat.S_IFMT(status.st_mode), "a special file")}, not a regular file')
+        raise UserError(f'{name} is {"a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"}; use a file')
     if status.st_size > limit:
         raise UserError(f'{name} has {size(status.st_size)}, at most {size(limit)} allowed; use another file')
     return Path(path).expanduser()
@@ -71,13 +64,9 @@ def read(path: str | os.PathLike, what: str = '', limit: float = math.inf) -> by
     """
     file_path = check_file(path, what, limit)
     try:
-        with file_path.open('rb') as file:
-            content = file.read() if limit == math.inf else file.read(int(limit) + 1)
+        return file_path.read_bytes()
     except OSError as error:
         raise UserError(f'{what} {path} cannot be read ({error.strerror or error})'.strip()) from error
-    if len(content) > limit:  # if the reported size was wrong or missing
-        raise UserError(f"{what} '{path}' is longer than {size(limit)}; use another file")
-    return content
 
 
 def read_text(path: str | os.PathLike, what: str, limit: float = math.inf) -> str:

@@ -183,6 +183,8 @@ def build_local(
     means and keeps its state. The same holds for one that sits out (`ClientOutput.participates`), except that its
     `counts` are included. Each client has its own key, so the order of the cohort changes no draw.
 
+    In the first `pre_rounds` rounds no client trains, and the metrics are NaN.
+
     `received` maps the state to the average if no client participates, of the structure of the uploads. A client
     `reads` 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as in `Method.reads`. `rates` are the
     metrics of the clients' summed counts.
@@ -209,7 +211,16 @@ def build_local(
         clients = trees.scatter(state.clients, cohort.ids, work.client_state, weights.weight, axis.all_gather)
         return averaged, clients, metrics
 
-    return run
+    def run_or_skip(*arguments: Any) -> tuple[Any, Any, Metrics]:
+        state = arguments[1]
+        nothing = nan_metrics(run, *arguments)
+        return jax.lax.cond(
+            state.round < hparams.pre_rounds,
+            lambda: (received(state), state.clients, nothing),
+            lambda: run(*arguments),
+        )
+
+    return run_or_skip if hparams.pre_rounds else run
 
 
 def plan(
@@ -284,26 +295,6 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
     if hparams.server_trains:
         return build_supervised(model, views, hparams, label_weight)
     return lambda key, state, federation, k_s, lr: (state, {})
-
-
-def skip_pre_rounds(
-    hparams: HParams, phase: LocalPhase, received: Callable[[State], Any] = lambda state: state.student
-) -> LocalPhase:
-    """The clients' part of a round, skipped in the first `pre_rounds` rounds: the average is then what `received` makes
-    of the state, and the metrics are NaN."""
-    if not hparams.pre_rounds:
-        return phase
-
-    def run(key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array) -> tuple[Any, Any, Metrics]:
-        arguments = key, state, federation, cohort, lr
-        nothing = nan_metrics(phase, *arguments)
-        return jax.lax.cond(
-            state.round < hparams.pre_rounds,
-            lambda: (received(state), state.clients, nothing),
-            lambda: phase(*arguments),
-        )
-
-    return run
 
 
 def server_then_clients(hparams: HParams, server: ServerPhase, clients: LocalPhase) -> Round:

@@ -81,21 +81,13 @@ def device_memory() -> int | None:
 
 
 def _limits_of_container() -> Iterator[int]:
-    """Memory limits of the process's control groups, version 1 or 2, and of their ancestors."""
-    try:
-        lines = (PROC / 'self' / 'cgroup').read_text().splitlines()
-    except OSError:
-        return
-    for line in lines:
-        _, controllers, path = line.split(':', 2)
-        if controllers and 'memory' not in controllers.split(','):
-            continue
-        root, file = (CGROUP / 'memory', 'memory.limit_in_bytes') if controllers else (CGROUP, 'memory.max')
-        group = root / path.lstrip('/')
+    """Memory limits of the process's control group (of version 2) and of its ancestors."""
+    with suppress(OSError):  # not on Linux
+        named = re.search(r'^0::/(.*)', (PROC / 'self' / 'cgroup').read_text(), re.MULTILINE)
+        group = CGROUP / (named[1] if named else '')
         for folder in (group, *group.parents):
-            if folder.is_relative_to(root):
-                with suppress(OSError, ValueError):  # missing, or 'max'
-                    yield int((folder / file).read_text())
+            with suppress(OSError, ValueError):  # missing, or 'max'
+                yield int((folder / 'memory.max').read_text())
 
 
 # config.precision -> precision of the matrix products and convolutions that remain in float32

@@ -19,15 +19,8 @@ def root(seed: int) -> jax.Array:
 
 
 def fold(key: jax.Array, *path: str | int | jax.Array) -> jax.Array:
-    """The key of the stream `path` under `key`.
-
-    Args:
-      key: a typed JAX key.
-      path: names (hashed with CRC-32) and integers, including traced ones.
-
-    Returns:
-      A key. Distinct paths give independent streams.
-    """
+    """The key of the stream `path` under a typed JAX key: names (hashed with CRC-32) and integers, including traced
+    ones. Distinct paths give independent streams."""
     for part in path:
         key = jax.random.fold_in(key, zlib.crc32(part.encode()) if isinstance(part, str) else part)
     return key

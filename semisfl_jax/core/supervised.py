@@ -41,13 +41,7 @@ def build_supervised(model: SplitModel, views: Views, hparams: HParams, label_we
 
     The student sees one view of the batch; its loss is the cross-entropy plus, in a state with a queue, the
     supervised-contrastive loss against the teacher's keys of another view and the queue (Eq. 4). Then the teacher is
-    updated, and the keys enter the queue.
-
-    Args:
-      model: the split model.
-      views: augmentations; `supervised` makes both views.
-      hparams: settings.
-      label_weight: weight of the cross-entropy.
+    updated, and the keys enter the queue. `label_weight` is that of the cross-entropy.
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
@@ -110,16 +104,9 @@ def step(
 ) -> tuple[State, Any, Array]:
     """One step of the student, the update of the teacher, and the push of its keys to the queue.
 
-    Args:
-      phase, key: the root key.
-      state, opt_state: before the step.
-      views: uint8 [B_s, H, W, C], or of two views one after the other, if there is a queue.
-      labels: [B_s] int32.
-      valid: [B_s] bool, rows that count; None: all.
-      lr: learning rate [].
-
-    Returns:
-      The state and the optimizer's after the step, and SUPERVISED_METRICS [4].
+    `views` are uint8 [B_s, H, W, C], or those of two views one after the other, if there is a queue; `labels` [B_s]
+    int32; `valid` [B_s] bool are the rows that count, None: all. Returns the state and the optimizer's after the step,
+    and SUPERVISED_METRICS [4].
     """
     hparams, stream = phase.hparams, step_key(key, state.step)
     keys = None
@@ -215,14 +202,11 @@ def step_key(key: Array, number: Array) -> Array:
 
 
 def steps_at_once(images: Array, views: int) -> int:
-    """The number of steps whose views are computed together, at least 1; they are the same bits.
+    """The number of steps, each with `views` views of `images` [..., H, W, C] uint8, whose views are computed together,
+    at least 1; they are the same bits.
 
     On a CPU the views of a batch are made in its step, while its images are in the cache. On GPUs and TPUs, launching
     the thirty or more small kernels of the views takes longer than computing them.
-
-    Args:
-      images: [..., H, W, C] uint8, the images from which the views are made.
-      views: number of views in one step.
     """
     if machine.platform() == 'cpu':
         return 1

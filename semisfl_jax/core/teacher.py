@@ -69,12 +69,7 @@ def assign_pseudo_labels(hparams: HParams, logits: Array, truth: Array) -> tuple
 
     `pseudo_labels` decides. 'method': the classes that `hard_labels` finds. 'true': the true classes, and all of them
     count. 'none': K, which is not a class, and none counts; cross-entropies and their gradients are then 0, and no two
-    rows that count share a class.
-
-    Args:
-      hparams: settings.
-      logits: [B, K] of the labeler.
-      truth: [B] true classes, read with 'true' alone.
+    rows that count share a class. `logits` [B, K] are the labeler's, `truth` [B] true classes, read with 'true' alone.
     """
     labels, confident = hard_labels(label_logits(hparams, logits, truth), confidence_threshold(hparams))
     return jnp.full_like(labels, logits.shape[-1]) if hparams.pseudo_labels == 'none' else labels, confident

@@ -21,7 +21,6 @@ from semisfl_jax.algorithms import ranges as ranges_lib
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.config import checks, ignored_keys, keys
 from semisfl_jax.core.errors import UserError, use_one_of
-from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.studies import plan, spec
 
 SEEDS = (100, 101)  # for tuning; studies have 0 to 9
@@ -183,11 +182,10 @@ def _check_entry(sweep: Sweep, entry: Entry) -> None:
     config_lib.check(config)
     flat = keys.flat(config)
     unread = checks.unused(algorithms.get(method)).keys() | ignored_keys.find(config).keys()
-    defaults = shared_defaults()
     for key, range_ in entry.ranges.items():
         if key not in flat or key in unread:
             raise UserError(f'it searches config.{key}, which {method} does not read here; remove the range')
-        if fault := ranges_lib.fault(key, range_, {}, {k: v for k, v in flat.items() if k not in defaults}):
+        if fault := ranges_lib.fault(key, {}, flat):
             raise UserError(f'it searches config.{key}: {fault}')
         if flat[key] not in range_:
             raise UserError(f'config.{key}={flat[key]}, of the first trial, must be in the range, {range_.text}')
