@@ -14,7 +14,7 @@ from semisfl_jax.core import machine
 machine.KEPT_FROM_SECONDS = 0.0  # all: those near the limit are kept or not as the machine is busy
 counting = machine.count_compilations()
 counted = counting.__enter__()
-atexit.register(lambda: print(json.dumps([counted.hits, counted.misses])))"""
+atexit.register(lambda: print(json.dumps([counted[f'cache_{what}'] for what in ('hits', 'misses')])))"""
 
 
 def start(tmp_path, monkeypatch, name, **changes):

@@ -263,12 +263,9 @@ def fed_shvr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 def of_fed_shvr(flat: Flat) -> dict[str, Any]:
     """The protocol of Fed-SHVR's experiments (Wang et al., 2021, Section V), equal for all its methods.
 
-    All clients in every round, 32 labeled and 32 unlabeled images in a batch, two passes, plain SGD with 0.01. MNIST
-    has 10 clients and 100 rounds, CIFAR-10 40 clients, 20,000 unlabeled images and 1,000 rounds; other data sets get
-    MNIST's values. With a Dirichlet `federation.partition`, unlabeled images follow Dir_10(0.1) over clients (CIFAR-10:
-    Dir_40(0.025)), and labeled ones are of two digits (six classes of CIFAR-10) per client. On MNIST the sizes of
-    clients are bounded so that tau_k lies in 270 to 500, the range that the paper gives; on CIFAR-10 there is no bound,
-    because of 20,000 images some clients get none or one by such a draw (docs/ledger.md).
+    Data sets other than MNIST and CIFAR-10 get MNIST's values. On MNIST the sizes of clients are bounded so that tau_k
+    lies in 270 to 500, the range that the paper gives; on CIFAR-10 there is no bound, because of 20,000 images some
+    clients get none or one by such a draw (docs/ledger.md).
 
     The paper does not mention momentum, weight decay and augmentation: there is none, but flips and crops on CIFAR-10.
     """

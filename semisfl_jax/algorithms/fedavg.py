@@ -73,11 +73,8 @@ def official(flat: Flat) -> dict[str, Any]:
     That is FedDure's for labels alone, FixMatch and UDA, and Fed-SHVR's for 'pseudo_label' (Fed-Pseudo) and
     'mean_teacher' (Fed-MT).
 
-    mu of FedProx is 0.01, all labels are at the clients, and FixMatch has a threshold of 0.85. The number of unlabeled
-    images in a batch is not given; as in FedDure's own setting, it is 10 beside 10 labeled ones.
-
-    UDA uses the values from its authors' scripts for CIFAR-10 and SVHN: confidence above 0.8, temperature 0.4, no
-    annealing, and 7 unlabeled images per labeled one, here 70 with the 10 labeled images of that comparison.
+    mu of FedProx is 0.01. The number of unlabeled images in a batch of FixMatch is not given; as in FedDure's own
+    setting, it is 10 beside 10 labeled ones. UDA uses the values from its authors' scripts for CIFAR-10 and SVHN.
 
     Fed-Pseudo and Fed-MT make as many steps as Fed-SHVR, and the weight of their unlabeled loss rises in as many
     rounds. Fed-Pseudo uses all pseudo-labels; its paper names no threshold. Fed-MT has the weight and the noise of the

@@ -299,10 +299,9 @@ FIXMATCH = {'batch_size': 10 + 10, 'federation.mu': 1, 'threshold': 0.85}  # in 
 def of_feddure(flat: Flat) -> dict[str, Any]:
     """The protocol of the comparison of FedDure's paper (Bai et al., 2024), equal for all its methods.
 
-    100 clients, 5 active, one local epoch in batches of 10, Adam with 5e-4, 200 rounds, averages weighted by images. A
-    Dirichlet partition draws over clients per class with 0.5, as FedDure's code does; labels that would follow it
-    have a draw of their own, as in the paper's (DIR, DIR). Labeled images are zero-padded and cropped, flipped, and
-    cut out there; here they use the weak view.
+    A Dirichlet partition draws over clients per class, as FedDure's code does; labels that would follow it have a draw
+    of their own, as in the paper's (DIR, DIR). Labeled images are zero-padded and cropped, flipped, and cut out there;
+    here they use the weak view.
     """
     values = protocol(clients=100, active=5, rounds=200, lr=5e-4, momentum=0.9, batch_size=10, epochs=1) | {
         'data.labeled_split': 'balanced',

@@ -441,13 +441,9 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 def official(flat: Flat) -> dict[str, Any]:
     """FedMatch as run by its authors' code, with the labels where the configuration puts them.
 
-    100 clients, 5 active, one local epoch, 200 rounds, SGD with 1e-3 and neither momentum nor weight decay (theirs is
-    declared but never added), threshold 0.85 (the paper's; the code has 0.75), their loss weights. Labels at
-    the server: one pass over them per round, in batches of 100. Labels at the clients: 10 per batch along with 100
+    Their weight decay is declared but never added; the threshold is the paper's (the code has 0.75). Labels at the
+    server: one pass over them per round, in batches of 100. Labels at the clients: 10 per batch along with 100
     unlabeled images. In their code all labels are on one side; if the server keeps some here, it trains on them.
-
-    Unlabeled images are augmented only by the RandAugment of their file, labeled ones not at all. Only the entries of
-    an upload that changed by more than 5e-5 (labels at the clients) or 1e-5 (at the server) are sent.
 
     Departures: their learning rate is divided by 3 when a validation loss has not improved for 5 or 20 evaluations; no
     images are held out for that here, so it is constant. One pass of a client is over its unlabeled images, in full

@@ -240,11 +240,8 @@ def check(flat: Flat) -> None:
 def official(flat: Flat) -> dict[str, Any]:
     """M-Fed's own experiments (Zhou et al., 2025, Section 5.1), for the method and what it is compared with.
 
-    The paper gives five clients a task, which divide its images equally; on PASCAL-Context five local epochs and 20
-    rounds, on COCO one and 12. Other data sets get those of PASCAL-Context. All clients are active, as none is said to
-    be absent. It also uses PyTorch, whose BatchNorm this takes.
-
-    It says nothing of optimizer, learning rate, batches, views and lambda: they stay those of the configuration.
+    Data sets other than COCO get the values of PASCAL-Context. All clients are active, as none is said to be absent.
+    The paper says nothing of optimizer, learning rate, batches, views and lambda: they stay those of the configuration.
     configs/pascal_context.py has those of published implementations of multi-task learning (docs/ledger.md).
     """
     coco = flat['data.name'].startswith('coco')

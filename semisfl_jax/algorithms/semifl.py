@@ -354,13 +354,8 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) 
 
 
 def official(flat: Flat) -> dict[str, Any]:
-    """SemiFL as run by its authors' code.
-
-    100 clients, 10 active, clients first; 5 client epochs over confident images in batches of 10; 5 server epochs
-    on weak views, in batches of 250 or, with up to 1,000 labels, of 10; both keep their momentum; lr decays from 0.03
-    to 0 over 800 rounds. Strong views use its own RandAugment; SVHN is not flipped. A Dirichlet partition draws over
-    clients per class, again until every client has 10 images.
-    """
+    """SemiFL as run by its authors' code, whose server makes 5 epochs, too. A Dirichlet partition draws over clients
+    per class, again until every client has 10 images."""
     labels = flat['data.num_labeled'] - max(flat['data.client_labels'], 0)
     batch = 250 if labels > 1000 else 10
     values = protocol(clients=100, active=10, rounds=800, lr=0.03, momentum=0.9, batch_size=10, epochs=5) | {

@@ -119,9 +119,8 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
 def official(flat: Flat) -> dict[str, Any]:
     """SplitFed as run by its authors' scripts; the same for both versions.
 
-    5 clients, all active and with all labels, one epoch per round in batches of 256, Adam with 1e-4, 200 rounds,
-    uniform averages. They train a ResNet-18 on skin images that are flipped, shifted and slightly rotated; here model
-    and data come from the configuration, and the weak view replaces their augmentation.
+    They train a ResNet-18 on skin images that are flipped, shifted and slightly rotated; here model and data come from
+    the configuration, and the weak view replaces their augmentation.
     """
     return protocol(clients=5, active=5, rounds=200, lr=1e-4, momentum=0.9, batch_size=256, epochs=1) | {
         'data.client_labels': -1,

@@ -10,6 +10,7 @@ import os
 import platform as python_platform
 import re
 import resource
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -141,21 +142,13 @@ def without_collecting() -> Iterator[None]:
             gc.enable()
 
 
-class CompilationCount:
-    """Numbers of programs found in the cache, and of programs compiled and added to it."""
-
-    hits = 0
-    misses = 0
-
-
 @contextmanager
-def count_compilations() -> Iterator[CompilationCount]:
-    """Counts cache hits and misses within the block."""
-    counted = CompilationCount()
+def count_compilations() -> Iterator[Counter[str]]:
+    """Counts the programs found in the cache within the block, 'cache_hits', and those added to it, 'cache_misses'."""
+    counted: Counter[str] = Counter()
 
     def listen(event: str, **_: str | int) -> None:
-        counted.hits += event == '/jax/compilation_cache/cache_hits'
-        counted.misses += event == '/jax/compilation_cache/cache_misses'
+        counted[event.rpartition('/')[2]] += 1
 
     jax.monitoring.register_event_listener(listen)
     try:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import jax
 from flax import struct
@@ -37,30 +37,13 @@ class SplitParams(NamedTuple):
     proj: Variables  # w_p, the projection head, on the server
 
 
-# What crosses the cut: an array [B, D], or between an encoder and a decoder a tuple of maps [B, h, w, c].
-Features: TypeAlias = Any
-
-
-class Bottom(Protocol):
-    """The part of a model below the cut."""
-
-    def __call__(
-        self, variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None, /
-    ) -> tuple[Features, Variables]:
-        """Features and variables: in training, with BatchNorm's running statistics updated.
-
-        `key` is for dropout and may be None otherwise. `rows` [B] bool: the valid rows, for training with a partial
-        batch; BatchNorm excludes the others.
-        """
-
-
-class Top(Protocol):
-    """The part of a model above the cut."""
-
-    def __call__(
-        self, variables: Variables, features: Features, key: Array | None, train: bool, rows: Array | None = None, /
-    ) -> tuple[Array, Variables]:
-        """Outputs and variables, as `Bottom`."""
+# What crosses the cut, the features, are an array [B, D], or between an encoder and a decoder a tuple of maps
+# [B, h, w, c].
+#
+# One part of a model: (variables, images or features, key, train, rows=None) -> features or outputs, and variables: in
+# training, with BatchNorm's running statistics updated. `key` is for dropout and may be None otherwise. `rows` [B] bool
+# are the valid rows, for training with a partial batch; BatchNorm excludes the others.
+Piece: TypeAlias = Callable[..., tuple[Any, Variables]]
 
 
 class SplitModel(NamedTuple):
@@ -71,8 +54,8 @@ class SplitModel(NamedTuple):
     """
 
     init: Callable[[Array], SplitParams]
-    bottom: Bottom  # images -> features e [B, D]
-    top: Top  # e -> logits [B, K]
+    bottom: Piece  # images -> features e [B, D]
+    top: Piece  # e -> logits [B, K]
     # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
     # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
     tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]

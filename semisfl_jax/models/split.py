@@ -167,7 +167,7 @@ def run(
     rows: Array | None = None,
     recompute: bool = False,
 ) -> tuple[Any, Variables]:
-    """Applies a piece of a model and returns its outputs, a pytree of float32, and variables. Arguments as in `Bottom`.
+    """Applies a piece of a model and returns its outputs, a pytree of float32, and variables, as a `types.Piece`.
 
     `recompute`: what lies between convolutions and products is not stored for the backward pass, but computed again
     there, see `Compute`.

@@ -245,7 +245,7 @@ def _compiling(program: str, seconds: dict[str, float], run: Run) -> Iterator[No
     with machine.count_compilations() as programs:
         yield
     seconds[program] = time.monotonic() - start
-    run.emit(events.Compiled(program, seconds[program], cached=programs.hits > 0))
+    run.emit(events.Compiled(program, seconds[program], cached=programs['cache_hits'] > 0))
 
 
 def _report(
