@@ -17,7 +17,7 @@ from semisfl_jax.algorithms.ranges import LR, WEIGHT, linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, rng, sampling, trees
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
+from semisfl_jax.core.hparams import HParams, optimizer, plain_steps
 from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.objectives import Rule
 from semisfl_jax.core.state import statistics, trainable, with_parameters
@@ -30,7 +30,6 @@ from semisfl_jax.core.types import (
     Cohort,
     Federation,
     LossValue,
-    Metrics,
     SplitParams,
     Views,
 )
@@ -202,19 +201,13 @@ def build(
         nothing = jax.tree.map(jnp.zeros_like, trainable(state.student))
         return state.replace(clients=trees.replicate(nothing, hparams.num_clients), server=nothing)
 
-    def round_(
-        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[core.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        state, metrics = server(key, state, federation, k_s, lr)
-        average, clients, client_metrics = local(key, state, federation, cohort, lr)
+    def update(state: core.State, average: Upload, federation: Federation) -> core.State:
         mean_steps = average.steps if form.normalized else 1.0
         parameters = jax.tree.map(lambda x, update: x - mean_steps * update, trainable(state.student), average.update)
-        student = with_parameters(average.statistics, parameters)
-        control = _average_control(form, clients, federation, hparams) if form.corrected else ()
-        state = state.replace(round=state.round + 1, student=student, clients=clients, server=control)
-        return state, {'lr': lr, **metrics, **client_metrics}
+        control = _average_control(form, state.clients, federation, hparams) if form.corrected else ()
+        return state.replace(student=with_parameters(average.statistics, parameters), server=control)
 
+    round_ = core.server_then_clients(hparams, server, local, update)
     predict = core.predict_by(model, views, 'student')
 
     def client_losses(state: core.State, images: Array, labels: Array) -> tuple[Array, Array]:

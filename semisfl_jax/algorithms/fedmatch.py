@@ -17,7 +17,7 @@ from semisfl_jax.algorithms.ranges import LR, THRESHOLD, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, rng, trees
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.state import num_classes, statistics, trainable, with_parameters
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels
@@ -25,7 +25,6 @@ from semisfl_jax.core.types import (
     Algorithm,
     Array,
     ClientAxis,
-    Cohort,
     Federation,
     LossValue,
     Metrics,
@@ -418,23 +417,24 @@ def fedmatch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             records = Record(records.momentum, *trees.replicate(unknown, hparams.num_clients))
         return state.replace(server=psi, clients=records)
 
-    def round_(
-        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[core.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        server = core.build_server(shifted(model, state.server), views, hparams, label_weight=options.lambda_s)
-        state, metrics = server(key, state, federation, k_s, lr)
+    def server(key: Array, state: core.State, *rest: Any) -> tuple[core.State, Metrics]:
+        train = core.build_server(shifted(model, state.server), views, hparams, label_weight=options.lambda_s)
+        return train(key, state, *rest)
+
+    def clients(key: Array, *rest: Any) -> tuple[Any, Any, Metrics]:
         local = core.build_local(partial(train_client, parts, key), hparams, axis, partial(sent_out, parts))
-        mean, clients, client_metrics = local(key, state, federation, cohort, lr)
+        return local(key, *rest)
+
+    def update(state: core.State, mean: dict[str, SplitParams], federation: Federation) -> core.State:
         student = with_parameters(mean['statistics'], mean.get('sigma', trainable(state.student)))
-        state = state.replace(round=state.round + 1, student=student, server=mean['psi'], clients=clients)
-        return state, {'lr': lr, **metrics, **client_metrics}
+        return state.replace(student=student, server=mean['psi'])
 
     def predict(state: core.State, images: Array) -> dict[str, Array]:
         psi = jax.tree.map(lambda w: jnp.where(jnp.abs(w) > options.l1_threshold, w, 0.0), state.server)
         whole = with_parameters(state.student, total(trainable(state.student), psi))
         return {'student': core.predict(model, views, whole, images)}
 
+    round_ = core.server_then_clients(hparams, server, clients, update)
     return Algorithm(init, round_, predict, headline='student')
 
 

@@ -15,7 +15,7 @@ from semisfl_jax.algorithms.ranges import LR, WEIGHT_DECAY
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import rng, trees
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
+from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.objectives import supervised
 from semisfl_jax.core.state import trainable
@@ -102,13 +102,7 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
         return state.student._replace(bottom=bottom, top=top), (), metrics
 
     clients = core.build_local(with_a_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
-
-    def round_(
-        key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array
-    ) -> tuple[core.State, Metrics]:
-        lr = learning_rate(hparams, state.round)
-        student, _, metrics = clients(key, state, federation, cohort, lr)
-        return state.replace(round=state.round + 1, student=student), {'lr': lr, **metrics}
+    round_ = core.server_then_clients(hparams, core.build_server(model, views, hparams), clients)
 
     def init(key: Array) -> core.State:
         return core.init_state(key, model, teacher=False)

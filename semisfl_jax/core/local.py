@@ -297,14 +297,24 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
     return lambda key, state, federation, k_s, lr: (state, {})
 
 
-def server_then_clients(hparams: HParams, server: ServerPhase, clients: LocalPhase) -> Round:
-    """A round of a method of whole models: K_s steps at the server, then the clients', whose average is the student."""
+def _becomes_student(state: State, average: Any, federation: Federation) -> State:
+    return state.replace(student=average)
+
+
+def server_then_clients(
+    hparams: HParams,
+    server: ServerPhase,
+    clients: LocalPhase,
+    update: Callable[[State, Any, Federation], State] = _becomes_student,
+) -> Round:
+    """A round of a method of whole models: K_s steps at the server, then the clients'; `update` makes the new state
+    from the average of their uploads, which by default is the student."""
 
     def round_(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = server(key, state, federation, k_s, lr)
-        student, kept, client_metrics = clients(key, state, federation, cohort, lr)
-        state = state.replace(round=state.round + 1, student=student, clients=kept)
+        average, kept, client_metrics = clients(key, state, federation, cohort, lr)
+        state = update(state.replace(round=state.round + 1, clients=kept), average, federation)
         return state, {'lr': lr, **metrics, **client_metrics}
 
     return round_
