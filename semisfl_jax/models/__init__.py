@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Models by name: for classification, split at any layer, and for dense tasks, split between encoder and decoder."""
 
 from __future__ import annotations
@@ -89,19 +90,3 @@ def _lowering(convolution: str) -> str:
     if convolution != 'auto':
         return convolution
     return 'winograd' if machine.platform() == 'cpu' else 'native'
-
-
-__all__ = [
-    'ARCHITECTURES',
-    'CONVOLUTIONS',
-    'DENSE_ARCHITECTURES',
-    'EVERY_ARCHITECTURE',
-    'Compute',
-    'EncoderDecoder',
-    'SplitModel',
-    'build',
-    'build_dense',
-    'cut',
-    'encoder_decoder',
-    'load_encoder',
-]
