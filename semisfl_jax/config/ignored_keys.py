@@ -195,6 +195,6 @@ def _lacks(model: str, *parts: str) -> bool:
     """Whether no layer of a model for classification has any of `parts`, 'norm' (BatchNorm) and 'dropout'; False for a
     user's own, which may have them anywhere."""
     make = zoo.ARCHITECTURES.get(model)
-    if make is None or make.__module__ != zoo.__name__:
+    if make is None or getattr(make, 'func', make).__module__ != zoo.__name__:
         return False
     return not any(getattr(layer(name='probe'), part, 0) for layer in make(1, FLOAT32).layers for part in parts)
