@@ -37,7 +37,6 @@ class Stream(NamedTuple):
     shape: tuple[int, int, int]  # H, W, C
     chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
     targets: tuple[str, ...] = ()  # names of the dense tasks whose maps come with the images
-    at_once: int = CHUNK  # the largest chunk
     original: MapShape | None = None  # H, W of the maps, where each has the size of its image before that was resized
 
 

@@ -112,7 +112,7 @@ def stream(
                 sizes = [np.array([values.shape for values in by_task[0]], np.int32)] if original else []
                 yield np.stack([example.image for example in examples]), labels, *stacked, *sizes
 
-    return Stream(samples, (size, size, 3), chunks, tasks, AT_ONCE, original)
+    return Stream(samples, (size, size, 3), chunks, tasks, original)
 
 
 def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
