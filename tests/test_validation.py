@@ -66,9 +66,8 @@ def test_the_draw_is_by_the_seed_of_the_partition_and_by_nothing_else():
             {'num_validation': 1_000},
             r'config\.data\.num_validation=1000: .* has \d+ training images that could be',
         ),
-        ({'num_validation': sum(SKEWED) - 50}, r'has 50 training images with a label beside data\.num_validation='),
-        ({'num_validation': sum(SKEWED) - 103}, r'only 3 unlabeled images are left beside data\.num_validati'),
-        ({'num_validation': 9, 'num_unlabeled': 10**4}, r'unlabeled images are left beside data\.num_validation=9'),
+        ({'num_validation': sum(SKEWED) - 50}, r'has 50 training images with a label'),
+        ({'num_validation': sum(SKEWED) - 103}, r'only 3 unlabeled images are left'),
     ],
 )
 def test_too_many(changes, message):

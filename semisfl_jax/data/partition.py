@@ -112,7 +112,7 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     if (of_labels := chosen.get('labeled_partition', 'same')) == 'same':
         labeled_counts = partitioners.alike(chosen['partition'], labels, chosen, dealt)
     else:
-        labeled_counts = partitioners.counts(of_labels, labels, partitioners.settings_of_labeled(chosen))
+        labeled_counts = partitioners.counts(of_labels, labels, partitioners.settings_of(chosen, labeled=True))
     dealt = partitioners.fill_empty(dealt)
     if 'mismatch' in chosen:
         dealt = partitioners.compose_mismatch(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
@@ -146,16 +146,15 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     """Images of K + 1 groups that are not labeled: how many there are [K + 1], and how many each client gets [N, K + 1]
     by the rule, if `num_unlabeled` as a share of every group."""
     remaining = np.array([len(rows) for rows in pool])
-    available, least = int(remaining.sum()), chosen['num_clients']
+    available = int(remaining.sum())
     wanted = chosen.get('num_unlabeled', available)
-    for key, value in (('federation.num_clients', least), ('data.num_unlabeled', wanted)):
+    for key, value in (('federation.num_clients', chosen['num_clients']), ('data.num_unlabeled', wanted)):
         if value > available:
             raise UserError(
-                f'config.{key}={value}: only {available:,} unlabeled images are left{_held_out(chosen)}; use '
-                'fewer, or fewer labels'
+                f'config.{key}={value}: only {available:,} unlabeled images are left; use fewer, or fewer labels'
             )
     used = largest_remainder(remaining, wanted)
-    return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of_unlabeled(chosen))
+    return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
 
 
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
@@ -173,12 +172,7 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
         fault = f"labeled_split 'balanced' needs {counts[k]} images of class {k}, which has {sizes[k]}"
     else:
         return counts
-    raise UserError(f"config.data.num_labeled={wanted}: {fault}{_held_out(chosen)}; use another number or 'natural'")
-
-
-def _held_out(chosen: dict) -> str:
-    """For messages: that there are fewer images because some are held out."""
-    return f' beside data.num_validation={chosen["num_validation"]}' if 'num_validation' in chosen else ''
+    raise UserError(f"config.data.num_labeled={wanted}: {fault}; use another number or 'natural'")
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:
