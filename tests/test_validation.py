@@ -39,7 +39,7 @@ def test_held_out_images_are_stratified_and_nobody_has_them(residency):
     assert counts.sum() == 90  # none of unknown class
     rest = np.setdiff1d(np.arange(len(dataset.train_labels)), made.validation_index)
     np.testing.assert_array_equal(np.sort(held_by(made)), rest)  # all others, each once
-    federation = data.build_federation(dataset, made, residency)
+    federation = data.build_federations(dataset, [made], residency)[0]
     if residency == 'device':
         assert len(federation.client_images) + len(federation.server_images) == len(rest)
 

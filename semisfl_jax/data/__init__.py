@@ -1,7 +1,7 @@
 # ruff: noqa: F401
 """Data sets, their split between server and clients, and the clients of a round.
 
-`load` finds and decodes a data set, `make_partition` splits it, `build_federation` arranges it for the jitted
+`load` finds and decodes a data set, `make_partition` splits it, `build_federations` arranges it for the jitted
 rounds, `draw_cohort` picks the clients of each round.
 """
 
@@ -10,7 +10,6 @@ from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import (
     HostFederation,
     add_participation,
-    build_federation,
     build_federations,
     draw_cohort,
     make_cohort,
