@@ -142,9 +142,7 @@ def make(
     `target_key`; and test_sizes if test maps have sizes of their own. Shapes and types as in Dataset.
 
     `digest`: the checksum if already known, '' to compute it; `outputs`: of every dense task, in the order shown.
-
-    Raises:
-      UserError: an array is missing, or has a wrong type or shape.
+    UserError: an array is missing, or has a wrong type or shape.
     """
     if missing := [key for key in (*ARRAYS, *target_keys(outputs)) if key not in arrays]:
         raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
@@ -171,10 +169,8 @@ def make(
 
 
 def check(name: str, given: Any) -> Dataset:
-    """`given`, what a user's reader of the data set `name` returned, if it is as the rest of the package takes it.
-
-    Raises:
-      UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
+    """`given`, what a user's reader of the data set `name` returned, if it is as the rest of the package takes it;
+    UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
     """
     if not isinstance(given, Dataset):
         raise UserError(f"data set '{name}': the reader returns {found(given)}; return what dataset.make makes")

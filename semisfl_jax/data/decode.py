@@ -78,10 +78,8 @@ def read_image(encoded: bytes | str | os.PathLike, convert: Callable[[Image.Imag
 
 
 def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:
-    """Images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores.
-
-    Raises:
-      UserError: an image has another shape.
+    """Images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores; UserError: an
+    image has another shape.
     """
     encoded = list(encoded)
     one = functools.partial(decode, size=size, channels=shape[2])

@@ -74,9 +74,7 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each.
 
     The same data and settings always give the same partition. `config` is whole, as `config.check` accepts it.
-
-    Raises:
-      UserError: invalid settings, or settings that the data set cannot satisfy.
+    UserError: invalid settings, or settings that the data set cannot satisfy.
     """
     check(config)
     chosen = settings(config)
@@ -262,10 +260,7 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
     """The rows to hold out, [number] int32 ascending: stratified by class frequency, from a random stream of their own.
 
     Images of unknown class cannot be scored, and are not taken; in sets with dense tasks, whose truths are maps, they
-    are one more class.
-
-    Raises:
-      UserError: there are fewer.
+    are one more class. UserError: there are fewer.
     """
     classes = [*range(dataset.num_classes), *([-1] if dataset.targets else [])]
     groups = [np.flatnonzero(dataset.train_labels == k) for k in classes]
@@ -281,10 +276,8 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
 
 
 def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[str] = ()) -> Dataset:
-    """The data set of an experiment: for `split` 'validation' with the training images `rows` [V] as its test images.
-
-    Raises:
-      UserError: none of them has a truth for one of the dense `tasks`.
+    """The data set of an experiment: for `split` 'validation' with the training images `rows` [V] as its test images;
+    UserError: none of them has a truth for one of the dense `tasks`.
     """
     if split == 'test':
         return dataset

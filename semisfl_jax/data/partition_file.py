@@ -74,9 +74,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
 
     Settings that determine a split, such as `num_labeled`, are taken from the file; a warning names those that differ,
     among those that the file has. Whether clients train on labels is up to the configuration, and must fit the file.
-
-    Raises:
-      UserError: the file is unreadable or damaged, or does not fit the data set or the configuration.
+    UserError: the file is unreadable or damaged, or does not fit the data set or the configuration.
     """
     partition = load(path)
     unused = partition_settings.UNUSED

@@ -63,10 +63,8 @@ PARTS = {name: number for number, names in PART_NAMES.items() for name in names.
 def find(image_folder: str, image_size: int) -> Source:
     """Finds PASCAL-Context. The label of an image is its largest class of VOC, 0 if it shows none.
 
-    The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512.
-
-    Raises:
-      UserError: a list or a file is missing.
+    The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512. UserError: a list or a
+    file is missing.
     """
     if not image_folder:
         raise UserError(

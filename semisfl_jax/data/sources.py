@@ -44,10 +44,8 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
 
 
 def load(options: ConfigDict) -> Dataset:
-    """Loads and decodes the data set that `config.data` asks for.
-
-    Raises:
-      UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
+    """Loads and decodes the data set that `config.data` asks for; UserError: unknown data set, unprepared or unsuitable
+    data, or incompatible options.
     """
     name = ALIASES.get(options.name, options.name)
     for key, owners in OWNERS.items():

@@ -103,10 +103,8 @@ class ConvLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`.
-
-        Raises:
-          NoPixels: the kernel is larger than the padded map, or pooling leaves nothing of it.
+        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`; NoPixels:
+        the kernel is larger than the padded map, or pooling leaves nothing of it.
         """
         if min(x.shape[1:3]) + 2 * self.padding <= self.dilation * (self.kernel - 1):
             raise NoPixels(f'a kernel of {self.kernel}x{self.kernel} leaves no pixel of a map {x.shape}')
