@@ -6,6 +6,7 @@ import pytest
 from semisfl_jax import data
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.data import partition
 from tests.partitions import SKEWED, config_of, dataset_of, held, loop
 
 # FedDure's split in small: 50 labels of every class at the clients, 450 images without
@@ -183,10 +184,6 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({**LABELS, 'mismatch': -0.5}, 'mismatch=-0.5: use a share'),
-        ({'mismatch': 0.5}, 'mismatch=0.5 needs labels'),
-        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'mismatch=0.0 needs labels'),
-        ({'client_labels': -1, 'mismatch': 0.0}, 'mismatch=0.0 needs labels'),
         # 6 labels of class 4 (90 * 49 / 700), and of the others more than 7
         ({'client_labels': 90, 'mismatch': 0.2}, 'mismatch=0.2: there are too few images of the classes'),
         (
@@ -207,7 +204,6 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
             'labeled_partition=.* with 12 to 90 of 90 .*: not in 50 draws; .* alpha above 0.3',
         ),
         ({'num_unlabeled': 601}, 'num_unlabeled=601: only 600 unlabeled images are left'),
-        ({'num_unlabeled': 6}, 'num_unlabeled=6 is less than federation.num_clients=7'),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(changes, message, monkeypatch):
@@ -216,6 +212,22 @@ def test_what_cannot_be_is_one_clear_line(changes, message, monkeypatch):
         data.make_partition(dataset_of(SKEWED), config_of(**changes))
     assert str(caught.value).startswith('config.')
     assert '\n' not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({**LABELS, 'mismatch': -0.5}, 'federation.mismatch=-0.5: use a share'),
+        ({'mismatch': 0.5}, 'federation.mismatch=0.5 needs labels'),
+        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'federation.mismatch=0.0 needs labels'),
+        ({'client_labels': -1, 'mismatch': 0.0}, 'federation.mismatch=0.0 needs labels'),
+        ({'num_unlabeled': 6}, 'data.num_unlabeled=6 is less than federation.num_clients=7'),
+        ({'min_images': 20, 'max_images': 19}, 'federation.min_images=20 is above federation.max_images=19'),
+    ],
+)
+def test_keys_that_conflict_are_known_without_data(changes, message):
+    (fault,) = partition.faults(config_of(**changes))
+    assert fault.startswith(message)
 
 
 def test_fewer_unlabeled_images_help():

@@ -76,7 +76,7 @@ def test_too_many(changes, message):
 
 
 def test_a_run_on_no_validation_images_is_refused():
-    with pytest.raises(UserError, match=r"config\.data\.eval_split='validation': .*data\.num_validation=0"):
+    with pytest.raises(UserError, match=r"config\.data\.eval_split='validation' .*data\.num_validation=1000"):
         config_lib.check(config_of(eval_split='validation'))
 
 

@@ -13,9 +13,8 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, warn
-from semisfl_jax.data import partition_settings
 from semisfl_jax.data.dataset import Dataset
-from semisfl_jax.data.partition import Partition
+from semisfl_jax.data.partition import UNUSED, Partition, settings
 
 MOST_BYTES = 2**30  # four bytes per image: enough for all of ImageNet-21k
 
@@ -77,8 +76,7 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
     UserError: the file is unreadable or damaged, or does not fit the data set or the configuration.
     """
     partition = load(path)
-    unused = partition_settings.UNUSED
-    given, wanted = unused | partition.settings, unused | partition_settings.settings(config)
+    given, wanted = UNUSED | partition.settings, UNUSED | settings(config)
     for fault in (*_misfits(partition, dataset, config, given, wanted), *_wrong_rows(partition, dataset, config.k_s)):
         raise UserError(f"the partition file '{path}' {fault}, or use another config.data.partition_file")
     for key in sorted(wanted.keys() & given.keys() if partition.settings else ()):

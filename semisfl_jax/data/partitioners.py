@@ -183,7 +183,7 @@ class RuleSettings:
 
 
 def settings_of(chosen: Mapping[str, Any], labeled: bool = False) -> RuleSettings:
-    """From the settings of a partition (`partition_settings.settings`), for the unlabeled images of the clients, or for
+    """From the settings of a partition (`partition.settings`), for the unlabeled images of the clients, or for
     a draw of the `labeled` ones alone: another random stream, concentration and limit."""
     return RuleSettings(
         num_clients=chosen['num_clients'],
