@@ -124,7 +124,7 @@ def _start_seconds(config: ConfigDict, dataset: data.Dataset) -> dict[str, float
     start = time.perf_counter()
     partition = data.make_partition(dataset, config)
     split = time.perf_counter()
-    jax.block_until_ready(data.build_federation(dataset, partition, config.data.residency))
+    jax.block_until_ready(data.build_federations(dataset, [partition], config.data.residency)[0])
     return {'partition': split - start, 'federation': time.perf_counter() - split}
 
 

@@ -69,7 +69,10 @@ def build(family, algorithm, devices=1, partition='uniform', convolution='auto',
     config.federation.update(partition=partition, client_map=client_map)
     config.parallel.devices = devices
     config_lib.check(config)
-    families, narrow = zoo.ARCHITECTURES, FAMILIES.get(family) and partial(getattr(zoo, family), **FAMILIES[family])
+    families, narrow = (
+        zoo.ARCHITECTURES,
+        FAMILIES.get(family) and partial(zoo.ARCHITECTURES[family], **FAMILIES[family]),
+    )
     if family in DENSE:
         families, narrow = dense_zoo.DENSE_ARCHITECTURES, partial(encoder_decoder, *DENSE[family])
     before = families[family]

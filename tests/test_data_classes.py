@@ -182,14 +182,13 @@ UNEVEN = {'partition': 'dirichlet_class', 'num_clients': 6}
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({**UNEVEN, 'min_images': 101}, r'min_images=101: .* 600 images; use 100 or fewer'),
-        ({**UNEVEN, 'max_images': 99}, r'max_images=99: .* 600 images; use 100 or more'),
+        ({**UNEVEN, 'min_images': 101}, r'6 clients with 101 to 600 of 600 images each cannot be; .*min_images'),
+        ({**UNEVEN, 'max_images': 99}, r'clients with \d+ to 99 of 600 images each cannot be'),
         (
             {**UNEVEN, 'min_images': 100, 'alpha': 0.5},
-            r'min_images=100: none of 50 draws .*partition=.dirichlet_class. .*alpha=0.5 .* \d+ to \d+ images each',
+            'partition=.dirichlet_class.: .* with 100 to 600 .*: not in 50 draws; .* alpha above 0.5',
         ),
-        ({**UNEVEN, 'min_images': 0, 'max_images': 100}, r'max_images=100: none of 50 draws'),
-        ({**UNEVEN, 'min_images': 20, 'max_images': 19}, 'min_images=20 is above federation.max_images=19'),
+        ({**UNEVEN, 'min_images': 0, 'max_images': 100}, 'with 0 to 100 of 600 images each: not in 50 draws'),
         ({'partition': 'classes', 'classes_per_client': 6}, r'classes_per_client=6: .*5 classes; use 1 to 5'),
         ({'partition': 'classes', 'classes_per_client': 1, 'num_clients': 4}, r'=1: 4 clients .* use 2 to 5'),
     ],

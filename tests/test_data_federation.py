@@ -25,7 +25,7 @@ def setting():
 
 def test_device_arrays_hold_each_clients_images_once(setting):
     dataset, partition, _ = setting
-    federation = jax.tree.map(np.asarray, data.build_federation(dataset, partition, 'device'))
+    federation = jax.tree.map(np.asarray, data.build_federations(dataset, [partition], 'device')[0])
     np.testing.assert_array_equal(federation.server_images, dataset.train_images[partition.server_index])
     np.testing.assert_array_equal(federation.server_labels, dataset.train_labels[partition.server_index])
     assert federation.client_images.shape == (400 - 40, 32, 32, 3)
@@ -85,8 +85,8 @@ def test_trials_share_images_and_have_tables_of_their_own(setting, residency):
 
 def test_host_and_device_give_a_round_the_same_images(setting):
     dataset, partition, _ = setting
-    device = data.build_federation(dataset, partition, 'device')
-    host = data.build_federation(dataset, partition, 'host')
+    device = data.build_federations(dataset, [partition], 'device')[0]
+    host = data.build_federations(dataset, [partition], 'host')[0]
     assert host.tables.client_images.shape == (0, 32, 32, 3)
     assert host.images is dataset.train_images
     key = rng.root(3)
@@ -115,7 +115,7 @@ def test_clients_without_labels_have_an_empty_labeled_index(setting):
     dataset, _, config = setting
     config = config.copy_and_resolve_references()
     config.data.client_labels = 0
-    federation = data.build_federation(dataset, data.make_partition(dataset, config), 'device')
+    federation = data.build_federations(dataset, [data.make_partition(dataset, config)], 'device')[0]
     assert federation.labeled_index.shape == (6, 0)
     assert federation.labeled_size.tolist() == [0] * 6
 

@@ -3,7 +3,6 @@
 import itertools
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,11 +33,6 @@ def test_controlled_rounding_of_thirds():
     counts = controlled_rounding(np.full((3, 3), 4 / 3))
     assert counts.sum(axis=0).tolist() == counts.sum(axis=1).tolist() == [4, 4, 4]
     assert set(counts.ravel()) == {1, 2}
-
-
-def test_columns_that_are_not_whole_are_a_mistake_of_the_program():
-    with pytest.raises(ValueError, match='do not sum to integers'):
-        controlled_rounding(np.array([[0.4]]))
 
 
 def tables(rows, columns, highest):
@@ -76,14 +70,10 @@ def test_a_demand_can_be_met_just_where_no_rows_together_ask_for_too_much(data):
     room = np.array(data.draw(st.lists(st.integers(0, 6), min_size=3, max_size=3)))
     allowed = np.array(data.draw(st.lists(st.booleans(), min_size=12, max_size=12))).reshape(4, 3)
     sets = [list(rows) for size in range(1, 5) for rows in itertools.combinations(range(4), size)]
-    short = apportion.shortage(demand, allowed, room)
+    counts = even(demand, allowed, room)
     if any(demand[rows].sum() > room[allowed[rows].any(axis=0)].sum() for rows in sets):
-        rows, columns = short
-        assert columns.tolist() == np.flatnonzero(allowed[rows].any(axis=0)).tolist()
-        assert demand[rows].sum() > room[columns].sum()
+        assert counts is None
     else:
-        assert short is None
-        counts = even(demand, allowed, room)
         np.testing.assert_array_equal(counts.sum(axis=1), demand)
         assert (counts.sum(axis=0) <= room).all()
         assert (counts >= 0).all()

@@ -6,6 +6,7 @@ import pytest
 from semisfl_jax import data
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.data import partition
 from tests.partitions import SKEWED, config_of, dataset_of, held, loop
 
 # FedDure's split in small: 50 labels of every class at the clients, 450 images without
@@ -183,31 +184,26 @@ LABELS = {'client_labels': 90, 'labeled_partition': 'classes'}
 @pytest.mark.parametrize(
     ('changes', 'message'),
     [
-        ({**LABELS, 'mismatch': -0.5}, 'mismatch=-0.5: use a share'),
-        ({'mismatch': 0.5}, 'mismatch=0.5 needs labels'),
-        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'mismatch=0.0 needs labels'),
-        ({'client_labels': -1, 'mismatch': 0.0}, 'mismatch=0.0 needs labels'),
         # 6 labels of class 4 (90 * 49 / 700), and of the others more than 7
-        ({'client_labels': 90, 'mismatch': 0.2}, 'mismatch=0.2: client 0 cannot .* having labeled ones of all'),
+        ({'client_labels': 90, 'mismatch': 0.2}, 'mismatch=0.2: there are too few images of the classes'),
         (
             {**LABELS, 'client_labels': 2, 'num_clients': 3, 'mismatch': 0.5},
-            r'mismatch=0.5: client \d cannot have unlabeled images of labeled classes',
+            'mismatch=0.5: there are too few',
         ),
         # One class for each of five clients, who take 120 images each of their own
         (
             {**LABELS, 'num_clients': 5, 'classes_per_client': 1, 'mismatch': 0.0},
-            r'mismatch=0.0: clients would take 360 .* \[2, 3, 4\].* data.num_unlabeled=\d+',
+            r'mismatch=0.0: there are too few .* \(data.num_unlabeled\)',
         ),
         (
             {**LABELS, 'labeled_partition': 'dirichlet_class', 'min_labeled': 13},  # for 7 clients 91
-            'min_labeled=13: 7 clients share 90 images; use 12',
+            'labeled_partition=.dirichlet_class.: 7 clients with 13 to 90 of 90 images each cannot be; .*min_labeled',
         ),
         (
             {**LABELS, 'labeled_partition': 'dirichlet_class', 'min_labeled': 12, 'labeled_alpha': 0.3},
-            r'min_labeled=12: none of 50 draws of config.federation.labeled_partition.*labeled_alpha=0.3',
+            'labeled_partition=.* with 12 to 90 of 90 .*: not in 50 draws; .* alpha above 0.3',
         ),
         ({'num_unlabeled': 601}, 'num_unlabeled=601: only 600 unlabeled images are left'),
-        ({'num_unlabeled': 6}, 'num_unlabeled=6 is less than federation.num_clients=7'),
     ],
 )
 def test_what_cannot_be_is_one_clear_line(changes, message, monkeypatch):
@@ -218,12 +214,28 @@ def test_what_cannot_be_is_one_clear_line(changes, message, monkeypatch):
     assert '\n' not in str(caught.value)
 
 
-def test_the_advice_helps():
+@pytest.mark.parametrize(
+    ('changes', 'message'),
+    [
+        ({**LABELS, 'mismatch': -0.5}, 'federation.mismatch=-0.5: use a share'),
+        ({'mismatch': 0.5}, 'federation.mismatch=0.5 needs labels'),
+        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'federation.mismatch=0.0 needs labels'),
+        ({'client_labels': -1, 'mismatch': 0.0}, 'federation.mismatch=0.0 needs labels'),
+        ({'num_unlabeled': 6}, 'data.num_unlabeled=6 is less than federation.num_clients=7'),
+        ({'min_images': 20, 'max_images': 19}, 'federation.min_images=20 is above federation.max_images=19'),
+    ],
+)
+def test_keys_that_conflict_are_known_without_data(changes, message):
+    (fault,) = partition.faults(config_of(**changes))
+    assert fault.startswith(message)
+
+
+def test_fewer_unlabeled_images_help():
     """Of 42 images of class 4, the client that holds it can take no more: five times as many are all that can be."""
     changes = {**LABELS, 'num_clients': 5, 'classes_per_client': 1, 'mismatch': 0.0}
     _, unlabeled, labeled = make(dataset_of(SKEWED), **changes, num_unlabeled=5 * 42)
     assert unlabeled[labeled > 0].tolist() == [42] * 5
-    with pytest.raises(UserError, match='would take'):
+    with pytest.raises(UserError, match='too few'):
         make(dataset_of(SKEWED), **changes, num_unlabeled=5 * 43)
 
 

@@ -7,7 +7,6 @@ from PIL import Image
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
-from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import dataset, sources
 from semisfl_jax.training import experiment
@@ -52,24 +51,18 @@ def test_digits_are_resized_then_padded(tmp_path):
     assert not both.test_images[5, 11:].any()
 
 
-def test_prepared_sets_are_padded_in_the_cache(tmp_path, monkeypatch):
-    """Beside the images without a border: statistics that are measured are of those."""
+def test_prepared_sets_are_padded(tmp_path):
+    """Statistics that are measured are of the images without a border."""
     train, test = pixels(700, (6, 5, 3)), pixels(20, (6, 5, 3), 1)
     splits = {'train': (train, np.arange(700) % 4), 'test': (test, np.arange(20) % 4)}
     write(tmp_path, 'my_shapes', '1.0.0', splits, (6, 5, 3), classes(4))
     options = options_of(tmp_path, name='my_shapes', pad_to=9)
     padded = data.load(options)
-    assert padded.train_images.shape == (700, 9, 9, 3)  # more than are padded at a time
+    assert padded.train_images.shape == (700, 9, 9, 3)
     np.testing.assert_array_equal(padded.train_images[:, 1:7, 2:7], train)
     np.testing.assert_array_equal(padded.test_images[:, 1:7, 2:7], test)
     assert padded.train_images.astype(int).sum() == train.astype(int).sum()
     assert padded.mean == pytest.approx(tuple((train / 255).mean((0, 1, 2))))
-    assert isinstance(padded.train_images.base, np.memmap)  # like that of any cached set
-    entries = sorted(path.name for path in (tmp_path / 'cache').glob('[!.]*'))
-    assert len(entries) == 2
-    assert entries[1] == f'{entries[0]}-padded-9px'
-    monkeypatch.setattr(sources, 'add_border', None)
-    assert data.load(options).checksum == padded.checksum
     assert data.shape(options) == ((9, 9, 3), 4)
     assert data.load(options_of(tmp_path, name='my_shapes')).checksum != padded.checksum
 
@@ -114,14 +107,6 @@ def test_images_that_do_not_fit_are_one_clear_line(tmp_path, changes, message):
 def test_sides_that_contradict_each_other_are_refused():
     with pytest.raises(UserError, match=r'pad_to=20 is below data\.image_size=24'):
         config_lib.check(runs.config(data__pad_to=20, data__image_size=24))
-
-
-@pytest.mark.parametrize('key', ['image_size', 'pad_to'])
-def test_images_that_do_not_fit_in_memory_are_refused_before_one_is_resized(key, tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, 'host_memory', lambda: 2**30)
-    for name, side in (('digits', 4096), ('stl10', 512)):
-        with pytest.raises(UserError, match=rf'config\.data\.{key}={side}: .* of 1 GiB of memory'):
-            data.load(options_of(tmp_path, name=name, **{key: side}))
 
 
 def test_fashion_mnist_fits_the_pooling_of_resnet9(tmp_path):

@@ -76,7 +76,6 @@ def test_a_file_cut_short_is_refused(saved, keep):
 @pytest.mark.parametrize(
     'write',
     [
-        lambda path: path.write_text('0 1 2'),
         lambda path: np.savez(path, rows=np.arange(3)),
         lambda path: np.savez(path, rows=np.array([{}], object)),
         lambda path: rewrite(path, server_index=np.arange(3.0)),
@@ -125,7 +124,6 @@ def test_a_file_for_something_else_is_refused(saved, change, message):
         ({'server_index': [0, 705]}, 'labels are unknown'),
         ({'server_index': []}, 'without images'),
         ({'client_index': [[3, 4], []]}, 'without images'),
-        ({'client_labeled_index': [[], [], []]}, 'different numbers of clients'),
     ],
 )
 def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):

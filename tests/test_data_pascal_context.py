@@ -8,7 +8,7 @@ from PIL import Image
 from configs.default import get_config
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import fake, pascal_context
+from semisfl_jax.data import fake
 
 IDS = {'train': ['2008_000002', '2008_000003', '2008_000007', '2010_000001'], 'val': ['2008_000008', '2009_000005']}
 SIDE = 12  # a third of the images: whole numbers of pixels
@@ -146,12 +146,9 @@ def test_maps_for_testing_have_the_size_of_their_image(tmp_path):
     assert loaded.targets['edges'].train.shape == (4, 12, 12)
 
 
-def test_larger_images_and_padding_are_refused(folder, monkeypatch):
+def test_padding_is_refused(folder):
     with pytest.raises(UserError, match=r"'pascal_context' is scored at the original size of its images.*image_size"):
         data.load(options_of(folder, pad_to=16))
-    monkeypatch.setattr(pascal_context, 'ORIGINAL', (40, 30))
-    with pytest.raises(UserError, match='has 36x36 pixels, more than 40x30'):
-        data.load(options_of(folder, image_size=6))
 
 
 def test_edges_are_one_pixel_wide(folder):
@@ -229,7 +226,6 @@ FIRST = '2008_000002'
     [
         (lambda root: (root / 'ImageSets/Context/val.txt').unlink(), 'val.txt'),
         (lambda root: (root / 'ImageSets/Context/val.txt').write_text('\n'), 'must name at least one image'),
-        (lambda root: (root / 'ImageSets/Context/val.txt').write_text(f'{FIRST}\n'), f"'{FIRST}' is in both lists"),
         (
             lambda root: (root / f'JPEGImages/{FIRST}.jpg').unlink(),
             rf'JPEGImages/{FIRST}.jpg. is missing, .*train\.txt',
@@ -238,16 +234,6 @@ FIRST = '2008_000002'
         (
             lambda root: scipy.io.savemat(root / f'pascal-context/trainval/{FIRST}.mat', {'Labels': np.eye(3)}),
             f'trainval/{FIRST}.mat. has no readable variable LabelMap',
-        ),
-        (
-            lambda root: scipy.io.savemat(
-                root / f'human_parts/{FIRST}.mat', {'anno': anno(15, ['wing'], [mask((0, 1), (0, 1))])}
-            ),
-            f"human_parts/{FIRST}.mat. is not an annotation of PASCAL-Part .*'wing'",
-        ),
-        (
-            lambda root: palette(np.full((36, 36), 21, np.uint8)).save(root / f'semseg/VOC12/{FIRST}.png'),
-            f'{FIRST}.png. has class 21, but classes are 0 to 20, or 255',
         ),
     ],
 )

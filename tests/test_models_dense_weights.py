@@ -107,15 +107,15 @@ def test_files_of_pytorch(tmp_path, variables, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('ending', 'module', 'package'),
-    [('pt', 'torch', 'PyTorch'), ('pth', 'torch', 'PyTorch'), ('safetensors', 'safetensors', 'safetensors')],
+    ('ending', 'package'),
+    [('pt', 'torch'), ('safetensors', 'safetensors')],
 )
-def test_packages_that_are_not_installed(tmp_path, variables, monkeypatch, ending, module, package):
-    monkeypatch.setitem(sys.modules, module, None)
-    monkeypatch.setitem(sys.modules, f'{module}.numpy', None)
+def test_packages_that_are_not_installed(tmp_path, variables, monkeypatch, ending, package):
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setitem(sys.modules, f'{package}.numpy', None)
     path = tmp_path / f'encoder.{ending}'
     path.write_bytes(b'any')
-    with pytest.raises(UserError, match=rf'model\.weights=.* needs {package}: .*install.*\.npz'):
+    with pytest.raises(UserError, match=rf'model\.weights=.* needs the package {package}.*: .*install.*\.npz'):
         models.load_encoder(str(path), variables)
 
 

@@ -87,7 +87,7 @@ NARROW = {'channels': (3, 4, 5, 4, 3), 'depths': (3, 3)}
 def narrow_cnn13(index=None, side=12, convolution='native'):
     """A narrow CNN13, its variables with statistics, scales and shifts unlike those it starts with, and images."""
     compute = layers.Compute(convolution=convolution)
-    model = models.cut(zoo.cnn13(4, compute, **NARROW), (side, side, 2), index, 'none', 8, compute)
+    model = models.cut(zoo.ARCHITECTURES['cnn13'](4, compute, **NARROW), (side, side, 2), index, 'none', 8, compute)
     variables = jax.jit(model.init)(jax.random.key(0))
     rng = np.random.default_rng(1)
 
@@ -121,7 +121,7 @@ def in_numpy(variables, x):
 @functools.cache
 def of_every_layer(train):
     """(variables, images, key) -> the outputs of the ten layers of a narrow CNN13 that is not cut."""
-    stack = Stack(zoo.cnn13(4, layers.FLOAT32, **NARROW).layers)
+    stack = Stack(zoo.ARCHITECTURES['cnn13'](4, layers.FLOAT32, **NARROW).layers)
 
     def run(variables, images, key):
         joined = {

@@ -15,9 +15,9 @@ from semisfl_jax.models.layers import Compute
 
 SHAPE = (32, 32, 3)
 BUILDERS = {
-    'vgg13': partial(zoo.vgg13, channels=(4, 4, 8, 8, 8), dense=8),
-    'wresnet28x2': partial(zoo.wresnet28x2, channels=(4, 4, 6, 8), depth=1),
-    'cnn': partial(zoo.cnn),
+    'vgg13': partial(zoo.ARCHITECTURES['vgg13'], channels=(4, 4, 8, 8, 8), dense=8),
+    'wresnet28x2': partial(zoo.ARCHITECTURES['wresnet28x2'], channels=(4, 4, 6, 8), depth=1),
+    'cnn': zoo.ARCHITECTURES['cnn'],
 }
 
 

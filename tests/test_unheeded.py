@@ -130,7 +130,8 @@ def test_clients_that_never_train_are_told(caplog):
 
 
 def test_a_users_own_model_may_have_batch_norm(monkeypatch, caplog):
-    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda num_classes, compute: zoo.small_cnn(num_classes, compute))
+    small_cnn = zoo.ARCHITECTURES['small_cnn']
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda *arguments: small_cnn(*arguments))
     assert told({'model.name': 'own', 'model.batch_norm_variance': 'unbiased'}, caplog) == []
 
 

@@ -18,7 +18,7 @@ from semisfl_jax.core import hosts
 from semisfl_jax.core.errors import UserError, several, use_one_of
 from semisfl_jax.core.hparams import shared_defaults
 from semisfl_jax.core.keys import check_value
-from semisfl_jax.data import partition_settings
+from semisfl_jax.data import partition
 from semisfl_jax.tasks import DENSE
 
 _MOST = 2**31  # rows, clients, iterations and rounds are counted in int32 on the device
@@ -56,7 +56,7 @@ def check(config: ConfigDict) -> None:
     _refuse(_faults_of_labels(method, flat))
     method.check(flat)
     _refuse(_faults_of_optimization(flat))
-    partition_settings.check(config)
+    _refuse(partition.faults(config))
     costs.check_network(flat)
     costs.check_model(flat)
     failures.check(flat)

@@ -17,7 +17,7 @@ from semisfl_jax.config import failures, keys
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.core.errors import warn
 from semisfl_jax.core.keys import Field, rules
-from semisfl_jax.data import folder, partition_settings, pascal_context, sources
+from semisfl_jax.data import folder, partition, pascal_context, sources
 from semisfl_jax.data.federation import draw_cohort
 from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import FLOAT32
@@ -159,7 +159,7 @@ def _by_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
         for key in (*_OF_PARTITION, *_OF_LABELS, 'alpha', 'partition', 'mismatch'):
             yield f'federation.{key}', 'the split is that of data.partition_file'
         return
-    used, fed = partition_settings.settings(config), config.federation
+    used, fed = partition.settings(config), config.federation
     rules = f"federation.partition='{used['partition']}'"
     if 'labeled_partition' in used:
         rules += f" and federation.labeled_partition='{used['labeled_partition']}'"
@@ -195,6 +195,6 @@ def _lacks(model: str, *parts: str) -> bool:
     """Whether no layer of a model for classification has any of `parts`, 'norm' (BatchNorm) and 'dropout'; False for a
     user's own, which may have them anywhere."""
     make = zoo.ARCHITECTURES.get(model)
-    if make is None or make.__module__ != zoo.__name__:
+    if make is None or getattr(make, 'func', make).__module__ != zoo.__name__:
         return False
     return not any(getattr(layer(name='probe'), part, 0) for layer in make(1, FLOAT32).layers for part in parts)

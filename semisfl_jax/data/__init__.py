@@ -1,6 +1,7 @@
+# ruff: noqa: F401
 """Data sets, their split between server and clients, and the clients of a round.
 
-`load` finds and decodes a data set, `make_partition` splits it, `build_federation` arranges it for the jitted
+`load` finds and decodes a data set, `make_partition` splits it, `build_federations` arranges it for the jitted
 rounds, `draw_cohort` picks the clients of each round.
 """
 
@@ -9,7 +10,6 @@ from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import (
     HostFederation,
     add_participation,
-    build_federation,
     build_federations,
     draw_cohort,
     make_cohort,
@@ -20,31 +20,3 @@ from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partitioners import PARTITIONS, RuleSettings
 from semisfl_jax.data.sources import READERS, load, outline, shape, shape_only_dataset
-
-__all__ = [
-    'PARTITIONS',
-    'READERS',
-    'Dataset',
-    'HostFederation',
-    'Outline',
-    'Partition',
-    'RuleSettings',
-    'add_participation',
-    'build_federation',
-    'build_federations',
-    'check_tasks',
-    'default_cache_dir',
-    'describe',
-    'draw_cohort',
-    'evaluated',
-    'load',
-    'load_for',
-    'load_partition',
-    'make_cohort',
-    'make_partition',
-    'outline',
-    'save',
-    'shape',
-    'shape_only_dataset',
-    'tables',
-]

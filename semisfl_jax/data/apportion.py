@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix
-from scipy.sparse.csgraph import breadth_first_order, maximum_flow
+from scipy.sparse.csgraph import maximum_flow
 
 _TINY = 1e-9  # by which a sum of fractions may miss a whole number
 _PASSES = 1000  # of proportional fitting; rounding makes up for what is left
@@ -42,25 +42,24 @@ def level(sizes: np.ndarray, parts: int) -> np.ndarray:
 def controlled_rounding(shares: np.ndarray) -> np.ndarray:
     """Rounds a matrix so that entries and sums of rows go up or down to a neighboring integer (Bacharach, 1966).
 
-    `shares` [N, K] are non-negative, and their columns sum to integers, else ValueError; [N, K] int64 with the same
-    sums of columns.
+    `shares` [N, K] are non-negative, and their columns sum to integers; [N, K] int64 with the same sums of columns.
     """
     columns = np.rint(shares.sum(axis=0)).astype(np.int64)
     counts = within(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))
-    if counts is None or not np.allclose(shares.sum(axis=0), columns):
-        raise ValueError('the columns do not sum to integers')
+    assert counts is not None  # there always is one
     return counts
 
 
-def even(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarray:
-    """Splits the demand of every row equally over the columns it may take from, as far as these have room, [R, C]
-    int64.
+def even(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarray | None:
+    """Splits the demand [R] of every row equally over the columns it may take from (`allowed` [R, C] bool), as far as
+    these have `room` [C]: [R, C] int64, or None if there is too little.
 
     Where equal parts would overflow a column, proportional fitting scales that column down and its rows up, in turn.
-    Arguments as in `shortage`, which must be None.
     """
     demand, room = np.asarray(demand, np.int64), np.asarray(room, np.int64)
     parts = allowed * (room > 0)
+    if within((0 * parts, parts * demand[:, None]), (demand, demand), (0 * room, room)) is None:
+        return None
     shares = demand[:, None] * (parts / np.maximum(parts.sum(axis=1, keepdims=True), 1))
     for _ in range(_PASSES):
         held = shares.sum(axis=0)
@@ -110,38 +109,11 @@ def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
     np.add.at(brought, heads, low)
     np.subtract.at(brought, tails, low)
     giving, taking = np.flatnonzero(brought > 0), np.flatnonzero(brought < 0)
-    graph = _graph(
-        np.concatenate([tails, [sink], np.full(len(giving), more), taking]),
-        np.concatenate([heads, [source], giving, np.full(len(taking), less)]),
-        np.concatenate([high - low, [rows[1].sum()], brought[giving], -brought[taking]]),
-        less + 1,
-    )
+    tails = np.concatenate([tails, [sink], np.full(len(giving), more), taking])
+    heads = np.concatenate([heads, [source], giving, np.full(len(taking), less)])
+    capacity = np.concatenate([high - low, [rows[1].sum()], brought[giving], -brought[taking]]).astype(np.int32)
+    graph = csr_matrix(coo_matrix((capacity, (tails, heads)), shape=(less + 1, less + 1)))
     result = maximum_flow(graph, more, less)
     if result.flow_value < brought[giving].sum():
         return None
     return entries[0] + result.flow[1 : count + 1, count + 1 : sink].toarray()
-
-
-def shortage(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> Bounds | None:
-    """Rows that ask for more than there is in all the columns that they may take from, and those columns; or None.
-
-    `demand` [R]: the sum of each row; `allowed` [R, C] bool: where an entry may be above 0; `room` [C]: the highest sum
-    of each column.
-    """
-    count, width = allowed.shape
-    row, column = np.nonzero(allowed)
-    sink = count + width + 1
-    tails = np.concatenate([np.zeros(count, np.int64), row + 1, np.arange(count + 1, sink)])
-    heads = np.concatenate([np.arange(1, count + 1), column + count + 1, np.full(width, sink)])
-    graph = _graph(tails, heads, np.concatenate([demand, np.full(len(row), demand.sum()), room]), sink + 1)
-    result = maximum_flow(graph, 0, sink)
-    if result.flow_value == demand.sum():
-        return None
-    left = csr_matrix(graph - result.flow)
-    left.eliminate_zeros()
-    reached = breadth_first_order(left, 0, return_predecessors=False)  # the source's side of a minimum cut
-    return np.sort(reached[(reached > 0) & (reached <= count)]) - 1, np.sort(reached[reached > count]) - count - 1
-
-
-def _graph(tails: np.ndarray, heads: np.ndarray, capacity: np.ndarray, nodes: int) -> csr_matrix:
-    return csr_matrix(coo_matrix((capacity.astype(np.int32), (tails, heads)), shape=(nodes, nodes)))

@@ -15,6 +15,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from filelock import FileLock
@@ -26,7 +27,6 @@ from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
 
 PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
-_SMALL = ('labels', 'sizes')  # arrays of int32, of which the latter may be missing
 
 
 def default_dir() -> Path:
@@ -63,19 +63,15 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
 def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
     """Raises UserError if all images certainly fit neither into memory nor on the disk of `root`."""
     limit = machine.host_memory()
-    of_image = {
-        split: sum(math.prod(shape[1:]) for shape in _shapes(split, stream).values())
-        for split, stream in streams.items()
-    }
-    total = sum(stream.samples * of_image[split] for split, stream in streams.items())
-    chunk = max(min(stream.at_once, stream.samples) * of_image[split] for split, stream in streams.items())
+    shapes = [shape for split, stream in streams.items() for shape, _ in _arrays(split, stream).values()]
+    total = sum(map(math.prod, shapes))
     directory = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
     free = shutil.disk_usage(directory).free
-    if limit and (chunk > limit or (total > limit and total > free)):
+    if limit and total > limit and total > free:
         raise UserError(
-            f'{name} in images of {"x".join(map(str, streams["train"].shape))} takes {size(total)}, {size(chunk)} at a '
-            f'time, but {directory} has {size(free)} and this machine {size(limit)} of memory; use a smaller '
-            'config.data.image_size, or another config.data.cache_dir'
+            f'{name} in images of {"x".join(map(str, streams["train"].shape))} takes {size(total)}, but {directory} '
+            f'has {size(free)} and this machine {size(limit)} of memory; use a smaller config.data.image_size, or '
+            'another config.data.cache_dir'
         )
 
 
@@ -87,20 +83,18 @@ def _read(entry: Path, source: Source, quietly: bool = False) -> tuple[dict[str,
         expected = json.loads((entry / 'meta.json').read_text())['checksum']
         # np.asarray drops the memmap subclass, of which every slice would carry a reference to the file.
         arrays = {key: np.asarray(np.load(entry / f'{key}.npy', mmap_mode='r')) for key in _keys(source)}
-        if dataset.checksum(source.name, arrays) == expected:
-            return arrays, expected
-        reason = 'its checksum differs'
+        if dataset.checksum(source.name, arrays) != expected:
+            raise ValueError('another checksum')
+        return arrays, expected
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
-        reason = str(error)
-    if not quietly:
-        warn(f'the cached arrays in {entry} are damaged ({reason}): decoding again')
+        if not quietly:
+            warn(f'the cached arrays in {entry} are damaged ({error}): decoding again')
     return None
 
 
 def _keys(source: Source) -> list[str]:
     """Names of the arrays."""
-    targets = [dataset.target_key(split, task) for task in source.outputs for split in dataset.SPLITS]
-    return [*dataset.ARRAYS, *targets, *([dataset.TEST_SIZES] if source.original else [])]
+    return [*dataset.ARRAYS, *dataset.target_keys(source.outputs), *([dataset.TEST_SIZES] if source.original else [])]
 
 
 def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
@@ -119,50 +113,41 @@ def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
         shutil.rmtree(building, ignore_errors=True)
 
 
-def _shapes(split: str, stream: Stream) -> dict[str, tuple[int, ...]]:
-    """Shapes of the arrays of uint8 that a stream fills: images, then maps."""
-    shape = stream.original or stream.shape[:2]
-    maps = {dataset.target_key(split, task): (stream.samples, *shape) for task in stream.targets}
-    return {f'{split}_images': (stream.samples, *stream.shape), **maps}
+def _arrays(split: str, stream: Stream) -> dict[str, tuple[tuple[int, ...], Any]]:
+    """Shapes and types of the arrays that a stream fills, in the order of its chunks."""
+    count, shape = stream.samples, stream.original or stream.shape[:2]
+    arrays: dict[str, Any] = {
+        f'{split}_images': ((count, *stream.shape), np.uint8),
+        f'{split}_labels': ((count,), np.int32),
+    }
+    arrays |= {dataset.target_key(split, task): ((count, *shape), np.uint8) for task in stream.targets}
+    return arrays | ({dataset.TEST_SIZES: ((count, 2), np.int32)} if stream.original else {})
 
 
 def _write_split(folder: Path, name: str, split: str, stream: Stream) -> None:
     """Appends one chunk at a time: only one is in memory, and a full disk raises OSError rather than a signal."""
-    small: list[tuple[np.ndarray, ...]] = []  # arrays of every chunk that are not of uint8
+    arrays = _arrays(split, stream)
     with contextlib.ExitStack() as stack:
-        files = []
-        for key, shape in _shapes(split, stream).items():
-            files.append(stack.enter_context((folder / f'{key}.npy').open('wb')))
-            header = {'descr': '|u1', 'fortran_order': False, 'shape': shape}
-            np.lib.format.write_array_header_1_0(files[-1], header)
-        for images, labels, *rest in _progress(name, split, stream):
-            number = len(stream.targets)
-            for file, array in zip(files, (images, *rest[:number]), strict=True):
-                file.write(np.ascontiguousarray(array).data)
-            small.append((labels, *rest[number:]))
-    for key, array in _joined(split, small).items():
-        np.save(folder / f'{key}.npy', array)
-
-
-def _joined(split: str, small: list[tuple[np.ndarray, ...]]) -> dict[str, np.ndarray]:
-    """The arrays that are not of uint8, as _SMALL lists them, by their names, from those of all chunks."""
-    by_kind = zip(_SMALL, zip(*small, strict=True), strict=False)
-    return {f'{split}_{kind}': np.concatenate(parts) for kind, parts in by_kind}
+        files = [stack.enter_context((folder / f'{key}.npy').open('wb')) for key in arrays]
+        for file, (shape, kind) in zip(files, arrays.values(), strict=True):
+            header = {'descr': np.dtype(kind).str, 'fortran_order': False, 'shape': shape}
+            np.lib.format.write_array_header_1_0(file, header)
+        for chunk in _progress(name, split, stream):
+            for file, (_, kind), array in zip(files, arrays.values(), chunk, strict=True):
+                file.write(np.ascontiguousarray(array, kind).data)
 
 
 def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
     """Decodes the streams of both splits into arrays in memory, the same as those of a cache entry."""
     arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
-        filled = {key: np.empty(shape, np.uint8) for key, shape in _shapes(split, stream).items()}
-        small, start, number = [], 0, len(stream.targets)
-        for images, labels, *rest in _progress(name, split, stream):
-            rows = slice(start, start + len(images))
-            for whole, part in zip(filled.values(), (images, *rest[:number]), strict=True):
-                whole[rows] = part
-            small.append((labels, *rest[number:]))
-            start = rows.stop
-        arrays |= filled | _joined(split, small)
+        filled = {key: np.empty(shape, kind) for key, (shape, kind) in _arrays(split, stream).items()}
+        start = 0
+        for chunk in _progress(name, split, stream):
+            for whole, part in zip(filled.values(), chunk, strict=True):
+                whole[start : start + len(part)] = part
+            start += len(chunk[0])
+        arrays |= filled
     return arrays
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -53,6 +53,15 @@ class Dataset:
     # which predictions are resized. None: test maps are as large as the images
     test_sizes: np.ndarray | None = None
     eval_split: str = 'test'  # 'validation': test_images are training images (`partition.evaluated`)
+
+    @property
+    def arrays(self) -> dict[str, np.ndarray]:
+        """All that are there, by the names that `make` takes."""
+        targets = {
+            target_key(split, task): getattr(target, split) for task, target in self.targets.items() for split in SPLITS
+        }
+        sizes = {} if self.test_sizes is None else {TEST_SIZES: self.test_sizes}
+        return {key: getattr(self, key) for key in ARRAYS} | targets | sizes
 
     @property
     def test_truth(self) -> dict[str, np.ndarray]:
@@ -116,12 +125,9 @@ def target_key(split: str, task: str) -> str:
     return f'{split}_target_{task}'
 
 
-def targets(arrays: Mapping[str, np.ndarray], outputs: Mapping[str, int]) -> dict[str, Targets]:
-    """The targets of dense tasks (name -> outputs), whose maps are among `arrays`."""
-    return {
-        task: Targets(arrays[target_key('train', task)], arrays[target_key('test', task)], number)
-        for task, number in outputs.items()
-    }
+def target_keys(tasks: Iterable[str]) -> list[str]:
+    """Names of the arrays of dense tasks."""
+    return [target_key(split, task) for task in tasks for split in SPLITS]
 
 
 def make(
@@ -136,85 +142,65 @@ def make(
     `target_key`; and test_sizes if test maps have sizes of their own. Shapes and types as in Dataset.
 
     `digest`: the checksum if already known, '' to compute it; `outputs`: of every dense task, in the order shown.
-
-    Raises:
-      UserError: an array is missing, or has a wrong type or shape.
+    UserError: an array is missing, or has a wrong type or shape.
     """
-    _check_arrays(name, arrays, outputs)
-    mean, std = normalization(name, arrays['train_images'])
-    return Dataset(
+    if missing := [key for key in (*ARRAYS, *target_keys(outputs)) if key not in arrays]:
+        raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
+    unmeasured = Dataset(
         name=name,
         train_images=arrays['train_images'],
         train_labels=arrays['train_labels'],
         test_images=arrays['test_images'],
         test_labels=arrays['test_labels'],
         num_classes=num_classes,
-        mean=mean,
-        std=std,
+        mean=(),
+        std=(),
         fake=fake,
-        checksum=digest or checksum(name, arrays),
-        targets=targets(arrays, outputs),
+        checksum='',
+        targets={
+            task: Targets(arrays[target_key('train', task)], arrays[target_key('test', task)], number)
+            for task, number in outputs.items()
+        },
         test_sizes=arrays.get(TEST_SIZES),
     )
+    check(name, unmeasured)
+    mean, std = normalization(name, arrays['train_images'])
+    return dataclasses.replace(unmeasured, mean=mean, std=std, checksum=digest or checksum(name, unmeasured.arrays))
 
 
 def check(name: str, given: Any) -> Dataset:
-    """`given`, what a user's reader of the data set `name` returned, if it is as the rest of the package takes it.
-
-    Raises:
-      UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
+    """`given`, what a user's reader of the data set `name` returned, if it is as the rest of the package takes it;
+    UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
     """
     if not isinstance(given, Dataset):
         raise UserError(f"data set '{name}': the reader returns {found(given)}; return what dataset.make makes")
-    arrays = {key: getattr(given, key) for key in ARRAYS}
-    for task, target in given.targets.items():
-        arrays |= {target_key(split, task): getattr(target, split) for split in SPLITS}
-    if given.test_sizes is not None:
-        arrays[TEST_SIZES] = given.test_sizes
-    _check_arrays(name, arrays, given.targets)
+    arrays, sizes = given.arrays, given.test_sizes
     for split in SPLITS:
-        labels = arrays[f'{split}_labels']
-        lowest = -1 if split == 'train' or given.targets else 0  # -1: unknown
-        if labels.min() < lowest or labels.max() >= given.num_classes:
-            raise UserError(
-                f"data set '{name}': {split}_labels are {labels.min()} to {labels.max()}; use {lowest} to "
-                f'{given.num_classes - 1}'
-            )
-    return given
-
-
-def _check_arrays(name: str, arrays: Mapping[str, Any], tasks: Collection[str]) -> None:
-    """Checks types and shapes of the arrays of a data set with dense `tasks`, but not what is in them.
-
-    Raises:
-      UserError: one is missing or wrong.
-    """
-    keys = {split: [target_key(split, task) for task in tasks] for split in SPLITS}
-    if missing := [key for key in (*ARRAYS, *keys['train'], *keys['test']) if key not in arrays]:
-        raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
-    images = {split: np.shape(arrays[f'{split}_images']) for split in SPLITS}
-    sizes = arrays.get(TEST_SIZES)
-    for split, shape in images.items():
+        shape, labels = np.shape(arrays[f'{split}_images']), arrays[f'{split}_labels']
         of_maps = shape[:3]
-        if split == 'test' and sizes is not None and keys[split]:  # as large as the largest
-            of_maps = (*shape[:1], *np.shape(arrays[keys[split][0]])[1:])
+        if split == 'test' and sizes is not None and given.targets:  # as large as the largest
+            of_maps = (*shape[:1], *np.shape(next(iter(given.targets.values())).test)[1:])
         wanted: dict[str, tuple[Any, type]] = {
-            f'{split}_images': ((*shape[:1], *images['train'][1:]), np.uint8),
+            f'{split}_images': ((*shape[:1], *np.shape(given.train_images)[1:]), np.uint8),
             f'{split}_labels': (shape[:1], np.integer),
-            **dict.fromkeys(keys[split], (of_maps, np.uint8)),
+            **{target_key(split, task): (of_maps, np.uint8) for task in given.targets},
+            **({TEST_SIZES: ((*shape[:1], 2), np.integer)} if split == 'test' and sizes is not None else {}),
         }
-        if split == 'test' and sizes is not None:
-            wanted[TEST_SIZES] = ((*shape[:1], 2), np.integer)
         for key, (right, kind) in wanted.items():
-            array = arrays[key]
-            fits = np.shape(array) == right and np.issubdtype(getattr(array, 'dtype', np.object_), kind)
+            fits = np.shape(arrays[key]) == right and np.issubdtype(getattr(arrays[key], 'dtype', np.object_), kind)
             if not fits or len(shape) != 4 or not shape[0]:
                 what = '[n, H, W, C] with n of at least 1' if len(shape) != 4 or not shape[0] else list(right)
-                raise UserError(f"data set '{name}': {key} is {found(array)}; use {kind.__name__} {what}")
+                raise UserError(f"data set '{name}': {key} is {found(arrays[key])}; use {kind.__name__} {what}")
+        lowest, highest = -1 if split == 'train' or given.targets else 0, given.num_classes - 1  # -1: unknown
+        if labels.min() < lowest or labels.max() > highest:
+            raise UserError(
+                f"data set '{name}': {split}_labels are {labels.min()} to {labels.max()}; use {lowest} to {highest}"
+            )
     if sizes is not None and (sizes.min() < 1 or (sizes.max(axis=0) > of_maps[1:]).any()):
         raise UserError(
             f"data set '{name}': {TEST_SIZES} are {sizes.min()} to {sizes.max()}; use 1 to the size of the maps"
         )
+    return given
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -37,7 +37,6 @@ class Stream(NamedTuple):
     shape: tuple[int, int, int]  # H, W, C
     chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
     targets: tuple[str, ...] = ()  # names of the dense tasks whose maps come with the images
-    at_once: int = CHUNK  # the largest chunk
     original: MapShape | None = None  # H, W of the maps, where each has the size of its image before that was resized
 
 
@@ -79,10 +78,8 @@ def read_image(encoded: bytes | str | os.PathLike, convert: Callable[[Image.Imag
 
 
 def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:
-    """Images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores.
-
-    Raises:
-      UserError: an image has another shape.
+    """Images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores; UserError: an
+    image has another shape.
     """
     encoded = list(encoded)
     one = functools.partial(decode, size=size, channels=shape[2])

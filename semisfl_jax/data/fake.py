@@ -32,10 +32,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
     `size`: training images in total, 0 for the true number. The test set then has a fifth as many images, but at least
     one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them, are labeled.
-    `image_size`: side of the images, 0 for the true one.
-
-    Raises:
-      UserError: unknown name.
+    `image_size`: side of the images, 0 for the true one. UserError: unknown name.
     """
     if name not in KNOWN:
         raise UserError(f"no synthetic images for data set '{name}': {use_one_of(name, sorted(KNOWN))}")

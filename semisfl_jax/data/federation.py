@@ -73,12 +73,6 @@ def tables(federation: Federation | HostFederation) -> Federation:
     return federation.tables if isinstance(federation, HostFederation) else federation
 
 
-def build_federation(dataset: Dataset, partition: Partition, residency: str) -> Federation | HostFederation:
-    """Arranges the training set for the rounds: one split of `build_federations`, whose arguments and errors it has."""
-    (federation,) = build_federations(dataset, [partition], residency)
-    return federation
-
-
 def build_federations(
     dataset: Dataset,
     partitions: Sequence[Partition],
@@ -98,8 +92,8 @@ def build_federations(
       tasks: dense tasks, whose targets clients have.
 
     Returns:
-      R times what `build_federation` returns, with tables of equal shapes. `server_images` and `server_labels` are
-      the same arrays in all of them, and on the device so are `client_images` and `client_labels`.
+      R federations, with tables of equal shapes. `server_images` and `server_labels` are the same arrays in all of
+      them, and on the device so are `client_images` and `client_labels`.
 
     Raises:
       UserError: `all_labels` with unknown labels in the training set.

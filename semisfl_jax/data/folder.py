@@ -22,10 +22,8 @@ LIST_BYTES = 2**20  # of a class list: ImageNet's 1,000 ids are 10 kB
 
 
 def find_own(image_folder: str, image_size: int) -> Source:
-    """Finds a user's images in train/CLASS/* and test/CLASS/* (or val/ or valid/), classes in the order of their names.
-
-    Raises:
-      UserError: one of the keys is not set, or the folder is incomplete or has a single class.
+    """Finds a user's images in train/CLASS/* and test/CLASS/* (or val/ or valid/), classes in the order of their names;
+    UserError: one of the keys is not set, or the folder is incomplete or has a single class.
     """
     if not image_folder or not image_size:
         key = 'image_size=32, the side to resize to' if image_folder else 'image_folder=DIR, with train/ and test/'
@@ -42,10 +40,7 @@ def find_cinic10(image_folder: str, data_dir: str, image_size: int) -> Source:
     """Finds CINIC-10: 90,000 images each for training, validation (not used, as in FedDure) and testing.
 
     `image_folder`: with train/<class>/* and test/<class>/*, '' for cinic10/ in the TFDS directory `data_dir`.
-    `image_size`: side, 0 for 32.
-
-    Raises:
-      UserError: the data are absent or incomplete.
+    `image_size`: side, 0 for 32. UserError: the data are absent or incomplete.
     """
     if not image_folder:
         absent = (
@@ -112,9 +107,7 @@ def source(name: str, folder: Path, splits: tuple[str, str], classes: tuple[str,
     """The data set `name` in a folder with SPLIT/CLASS/*.
 
     `splits`: the training and the test split; `classes`: in the order of their numbers; `size`: side to resize to.
-
-    Raises:
-      UserError: a class without a directory or without images.
+    UserError: a class without a directory or without images.
     """
     train, test = ([_files(folder / split / label) for label in classes] for split in splits)
     paths = [path for class_files in (*train, *test) for path in class_files]

@@ -112,21 +112,14 @@ def stream(
                 sizes = [np.array([values.shape for values in by_task[0]], np.int32)] if original else []
                 yield np.stack([example.image for example in examples]), labels, *stacked, *sizes
 
-    return Stream(samples, (size, size, 3), chunks, tasks, AT_ONCE, original)
+    return Stream(samples, (size, size, 3), chunks, tasks, original)
 
 
 def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
-    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8; UserError: one is
-    larger.
-    """
+    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8."""
     whole = np.full((len(targets), *shape), IGNORED, np.uint8)
     for target, values in zip(whole, targets, strict=True):
-        height, width = values.shape
-        if height > shape[0] or width > shape[1]:
-            raise UserError(
-                f'a map for testing has {height}x{width} pixels, more than {shape[0]}x{shape[1]}: copy the set again'
-            )
-        target[:height, :width] = values
+        target[: len(values), : values.shape[1]] = values
     return whole
 
 
@@ -145,14 +138,6 @@ def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
         what = f"the map '{encoded}'" if isinstance(encoded, Path) else 'a map of the data set'
         raise UserError(f'{what} has pixels of mode {mode}, not a number of 8 bits for each: copy the data set again')
     return nearest(numbers, *shape)
-
-
-def check_classes(classes: np.ndarray, most: int, what: str) -> np.ndarray:
-    """The map `classes`, if every pixel is below `most` or IGNORED; UserError: another number occurs."""
-    wrong = classes[(classes >= most) & (classes != IGNORED)]
-    if len(wrong):
-        raise UserError(f'{what} has class {wrong[0]}, but classes are 0 to {most - 1}, or {IGNORED} for none')
-    return classes
 
 
 def largest_class(classes: np.ndarray, first: int = 0, default: int = 0) -> int:

@@ -2,7 +2,7 @@
 
 A partition is disjoint, and complete except for the labeled images that `federation.ignored_labeled` 'dropped'
 discards, for what `data.num_unlabeled` leaves out, and for validation images (`data.num_validation`).
-`partition_settings` has what it is made from, `partitioners` the rules. A partition is a function of the configuration
+`settings` has what it is made from, `partitioners` the rules. A partition is a function of the configuration
 alone: the only source of randomness is `config.data.partition_seed`, or `config.seed` if that is -1.
 """
 
@@ -12,7 +12,8 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
@@ -23,8 +24,83 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import partitioners
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import ROWS_AT_ONCE, Dataset
-from semisfl_jax.data.partition_settings import check, settings
 from semisfl_jax.tasks import IGNORED
+
+# Settings that are present only where they are in use, and what stands for their absence
+UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0, 'num_validation': 0}
+
+
+def settings(config: ConfigDict) -> dict:
+    """The settings of a configuration that determine a partition, in JSON types.
+
+    Those about labeled images at the clients are present only if there are such images, and those of a rule only if it
+    is used. If all images are dealt to clients that know their labels (`client_labels` -1 without a server phase), no
+    image is set aside as labeled, and `num_labeled` is 0; unless labeled images have a rule of their own
+    (`labeled_partition`): then `num_labeled` are dealt by it, and `all_labels` says that the others are known, too.
+    """
+    fed, count = config.federation, config.data.client_labels
+    all_at_clients = count == -1 and config.k_s == 0
+    apart = all_at_clients and fed.labeled_partition != 'same'  # dealt as if they alone were labeled
+    if apart:
+        of_labels = {'labeled_partition': fed.labeled_partition, 'all_labels': True}
+    elif count > 0:
+        of_labels = {'labeled_partition': fed.labeled_partition} if fed.mu else {'ignored_labeled': fed.ignored_labeled}
+    else:
+        of_labels = {}
+    rule, labeled_rule = fed.partition, of_labels.get('labeled_partition', 'same')
+    own_alpha = labeled_rule not in partitioners.WITHOUT_ALPHA and fed.labeled_alpha != 0
+    needs_alpha = {rule} if own_alpha else {rule, labeled_rule}
+    used: dict[str, Any] = {'labeled_alpha': float(fed.labeled_alpha)} if own_alpha else {}
+    if rule == partitioners.SIZED:
+        used |= {'min_images': fed.min_images, 'max_images': fed.max_images}
+    if labeled_rule == partitioners.SIZED:
+        used['min_labeled'] = fed.min_labeled
+    if 'classes' in (rule, labeled_rule):
+        used['classes_per_client'] = fed.classes_per_client
+    if config.data.num_validation:
+        used['num_validation'] = config.data.num_validation
+    if config.data.num_unlabeled:
+        used['num_unlabeled'] = config.data.num_unlabeled
+    if fed.mismatch != UNUSED['mismatch']:
+        used['mismatch'] = float(fed.mismatch)
+    if config.data.tasks:
+        used |= {'tasks': list(config.data.tasks), 'task_images': config.data.task_images}
+    return {
+        'seed': config.seed if config.data.partition_seed == -1 else config.data.partition_seed,
+        'num_labeled': 0 if all_at_clients and not apart else config.data.num_labeled,
+        'labeled_split': config.data.labeled_split,
+        'client_labels': config.data.num_labeled if apart else 0 if count == -1 else count,  # -1 moves no image
+        'use_client_labels': fed.mu > 0 or apart,
+        'num_clients': fed.num_clients,
+        'partition': rule,
+        'alpha': None if needs_alpha <= set(partitioners.WITHOUT_ALPHA) else float(fed.alpha),
+        **of_labels,
+        **used,
+    }
+
+
+def faults(config: ConfigDict) -> Iterator[str]:
+    """Keys about clients' images that conflict, as far as that needs no data, and what to do."""
+    fed, data, tasks = config.federation, config.data, len(config.data.tasks)
+    if data.eval_split == 'validation' and not data.num_validation:
+        yield "data.eval_split='validation' needs images that are held out; use data.num_validation=1000, for example"
+    if 0 < fed.max_images < fed.min_images:
+        yield f'federation.min_images={fed.min_images} is above federation.max_images={fed.max_images} (0: none)'
+    if 0 < data.num_unlabeled < fed.num_clients:
+        yield (
+            f'data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}; '
+            'every client needs an image, use more, or 0 for all'
+        )
+    if -1 < fed.mismatch < 0:
+        yield f'federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none'
+    if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):
+        yield (
+            f'federation.mismatch={fed.mismatch} needs labels at the clients: use data.client_labels and '
+            'federation.mu above 0, or -1'
+        )
+    for key, value in (('num_clients', fed.num_clients), ('num_active', fed.num_active)):
+        if tasks and value % tasks:
+            yield f'federation.{key}={value} cannot be shared equally by {tasks} tasks; use a multiple of {tasks}'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -74,11 +150,8 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each.
 
     The same data and settings always give the same partition. `config` is whole, as `config.check` accepts it.
-
-    Raises:
-      UserError: invalid settings, or settings that the data set cannot satisfy.
+    UserError: invalid settings, or settings that the data set cannot satisfy.
     """
-    check(config)
     chosen = settings(config)
     held_out = draw_validation(dataset, chosen.get('num_validation', 0), chosen['seed'])
     if len(held_out):  # of no class, so that nobody gets them
@@ -112,7 +185,7 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     if (of_labels := chosen.get('labeled_partition', 'same')) == 'same':
         labeled_counts = partitioners.alike(chosen['partition'], labels, chosen, dealt)
     else:
-        labeled_counts = partitioners.counts(of_labels, labels, partitioners.settings_of_labeled(chosen))
+        labeled_counts = partitioners.counts(of_labels, labels, partitioners.settings_of(chosen, labeled=True))
     dealt = partitioners.fill_empty(dealt)
     if 'mismatch' in chosen:
         dealt = partitioners.compose_mismatch(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
@@ -146,16 +219,15 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     """Images of K + 1 groups that are not labeled: how many there are [K + 1], and how many each client gets [N, K + 1]
     by the rule, if `num_unlabeled` as a share of every group."""
     remaining = np.array([len(rows) for rows in pool])
-    available, least = int(remaining.sum()), chosen['num_clients']
+    available = int(remaining.sum())
     wanted = chosen.get('num_unlabeled', available)
-    for key, value in (('federation.num_clients', least), ('data.num_unlabeled', wanted)):
+    for key, value in (('federation.num_clients', chosen['num_clients']), ('data.num_unlabeled', wanted)):
         if value > available:
             raise UserError(
-                f'config.{key}={value}: only {available:,} unlabeled images are left{_held_out(chosen)}; use '
-                'fewer, or fewer labels'
+                f'config.{key}={value}: only {available:,} unlabeled images are left; use fewer, or fewer labels'
             )
     used = largest_remainder(remaining, wanted)
-    return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of_unlabeled(chosen))
+    return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
 
 
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
@@ -173,12 +245,7 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
         fault = f"labeled_split 'balanced' needs {counts[k]} images of class {k}, which has {sizes[k]}"
     else:
         return counts
-    raise UserError(f"config.data.num_labeled={wanted}: {fault}{_held_out(chosen)}; use another number or 'natural'")
-
-
-def _held_out(chosen: dict) -> str:
-    """For messages: that there are fewer images because some are held out."""
-    return f' beside data.num_validation={chosen["num_validation"]}' if 'num_validation' in chosen else ''
+    raise UserError(f"config.data.num_labeled={wanted}: {fault}; use another number or 'natural'")
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -268,10 +335,7 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
     """The rows to hold out, [number] int32 ascending: stratified by class frequency, from a random stream of their own.
 
     Images of unknown class cannot be scored, and are not taken; in sets with dense tasks, whose truths are maps, they
-    are one more class.
-
-    Raises:
-      UserError: there are fewer.
+    are one more class. UserError: there are fewer.
     """
     classes = [*range(dataset.num_classes), *([-1] if dataset.targets else [])]
     groups = [np.flatnonzero(dataset.train_labels == k) for k in classes]
@@ -287,10 +351,8 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
 
 
 def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[str] = ()) -> Dataset:
-    """The data set of an experiment: for `split` 'validation' with the training images `rows` [V] as its test images.
-
-    Raises:
-      UserError: none of them has a truth for one of the dense `tasks`.
+    """The data set of an experiment: for `split` 'validation' with the training images `rows` [V] as its test images;
+    UserError: none of them has a truth for one of the dense `tasks`.
     """
     if split == 'test':
         return dataset

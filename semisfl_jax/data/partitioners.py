@@ -7,15 +7,14 @@ returns integer counts [N, K + 1] whose columns sum to the sizes.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, found
-from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level, shortage
+from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level
 
 DRAWS = 10_000  # of 'dirichlet_class', before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
@@ -23,10 +22,8 @@ WITHOUT_ALPHA = ('uniform', 'classes', 'same')
 
 
 def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """[N, K + 1] images per client and group by a rule of PARTITIONS, from the sizes [K + 1] of classes and the rest.
-
-    Raises:
-      UserError: the rule cannot deal these sizes, or returns something else than their counts.
+    """[N, K + 1] images per client and group by a rule of PARTITIONS, from the sizes [K + 1] of classes and the rest;
+    UserError: the rule cannot deal these sizes, or returns something else than their counts.
     """
     dealt = np.asarray(PARTITIONS[rule](sizes.copy(), settings))
     shape = settings.num_clients, len(sizes)
@@ -37,7 +34,7 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
         or (dealt.sum(axis=0) != sizes).any()
     ):
         raise UserError(
-            f"{settings.keys.rule}='{rule}': the rule in data.PARTITIONS returns {found(dealt)}; return integers "
+            f"{settings.key}='{rule}': the rule in data.PARTITIONS returns {found(dealt)}; return integers "
             f'{list(shape)}, 0 or more, the columns of which sum to the sizes {sizes.tolist()}'
         )
     return dealt
@@ -50,7 +47,7 @@ def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np
     there every class follows the counts of the unlabeled images, [N, K + 1].
     """
     if rule != SIZED:
-        return counts(rule, sizes, settings_of_unlabeled(chosen))
+        return counts(rule, sizes, settings_of(chosen))
     return np.stack([largest_remainder(*column) for column in zip(unlabeled.T, sizes, strict=True)], axis=1)
 
 
@@ -74,38 +71,20 @@ def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
     Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all
     clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.
-
-    Raises:
-      UserError: there are images of unknown class, the limits cannot be met, or no draw met them.
+    UserError: there are images of unknown class, the limits cannot be met, or no draw met them.
     """
     _need_classes(SIZED, sizes, settings)
     clients, total = settings.num_clients, int(sizes.sum())
     least, most = settings.min_images, settings.max_images or total
-    rule_key, alpha_key, least_key, most_key = settings.keys
-    shared = f'{clients} clients share {total:,} images; use'
-    if least * clients > total:
-        raise UserError(f'{least_key}={least}: {shared} {total // clients} or fewer')
-    if most * clients < total:
-        raise UserError(f'{most_key}={most}: {shared} {-(-total // clients)} or more')
+    limits = f"{settings.key}='{SIZED}': {clients} clients with {least} to {most} of {total:,} images each"
+    if not least * clients <= total <= most * clients:
+        raise UserError(f'{limits} cannot be; use other limits (config.federation.min_images, max_images, min_labeled)')
     generator = _stream(settings, SIZED)
-    concentration = np.full(clients, settings.alpha)
-    best, best_fault = None, math.inf
     for _ in range(DRAWS):
-        dealt = _cut(sizes, generator.dirichlet(concentration, len(sizes) - 1), total / clients)
-        if dealt is None:
-            continue
-        held = dealt.sum(axis=1)
-        fault = max(least - held.min(), held.max() - most)
-        if fault <= 0:
+        dealt = _cut(sizes, generator.dirichlet(np.full(clients, settings.alpha), len(sizes) - 1), total / clients)
+        if dealt is not None and dealt.sum(axis=1).min() >= least and dealt.sum(axis=1).max() <= most:
             return dealt
-        if fault < best_fault:
-            best, best_fault = held, fault
-    few = best is None or best.min() < least
-    result = '' if best is None else f', and the best left {best.min():,} to {best.max():,} images each'
-    raise UserError(
-        f"{least_key if few else most_key}={least if few else most}: none of {DRAWS:,} draws of {rule_key}='{SIZED}' "
-        f'with {alpha_key}={settings.alpha} kept to it{result}; use another limit, or a larger alpha'
-    )
+    raise UserError(f'{limits}: not in {DRAWS:,} draws; use other limits, or an alpha above {settings.alpha}')
 
 
 def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | None:
@@ -125,10 +104,8 @@ def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | Non
 
 
 def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """`classes_per_client` random classes for every client, each class at equally many clients and split equally.
-
-    Raises:
-      UserError: there are images of unknown class, or more classes per client than classes, or a class for nobody.
+    """`classes_per_client` random classes for every client, each class at equally many clients and split equally;
+    UserError: there are images of unknown class, or more classes per client than classes, or a class for nobody.
     """
     _need_classes('classes', sizes, settings)
     holds = _holders(len(sizes) - 1, settings)
@@ -176,7 +153,7 @@ def _need_classes(rule: str, sizes: np.ndarray, settings: RuleSettings) -> None:
     """Raises UserError if some of the images to deal are of unknown class."""
     if sizes[-1]:
         raise UserError(
-            f"{settings.keys.rule} is '{rule}', but the labels of {sizes[-1]} training images are unknown, "
+            f"{settings.key} is '{rule}', but the labels of {sizes[-1]} training images are unknown, "
             "so their classes cannot be split unevenly: use 'uniform'"
         )
 
@@ -191,15 +168,6 @@ PARTITIONS: dict[str, Callable[[np.ndarray, RuleSettings], np.ndarray]] = {
 # --- what a rule is told about the set of images that it deals
 
 
-class Keys(NamedTuple):
-    """For messages: the full names of the keys that a rule's settings were read from."""
-
-    rule: str
-    alpha: str
-    min_images: str
-    max_images: str = ''
-
-
 @dataclasses.dataclass(frozen=True)
 class RuleSettings:
     """The settings of a rule, for the set that it deals: the unlabeled images of the clients, or their labeled ones."""
@@ -207,37 +175,25 @@ class RuleSettings:
     num_clients: int  # N
     seed: int  # of the partition
     stream: tuple[str, ...]  # a rule draws from `rng.host(seed, *stream, NAME)`
-    keys: Keys  # where rule, `alpha`, `min_images` and `max_images` come from
+    key: str  # for messages: where the rule comes from
     alpha: float | None = None  # the concentration; None where neither set is dealt by a rule that takes it
     min_images: int = 0  # that every client must get, by 'dirichlet_class'; 0 for other rules
     max_images: int = 0  # that a client may get, by 'dirichlet_class'; 0: any number
     classes_per_client: int = 0  # of 'classes'; 0 where neither set is dealt by it
 
 
-def settings_of_unlabeled(chosen: Mapping[str, Any]) -> RuleSettings:
-    """From the settings of a partition (`partition_settings.settings`), for the unlabeled images of the clients."""
+def settings_of(chosen: Mapping[str, Any], labeled: bool = False) -> RuleSettings:
+    """From the settings of a partition (`partition.settings`), for the unlabeled images of the clients, or for
+    a draw of the `labeled` ones alone: another random stream, concentration and limit."""
     return RuleSettings(
         num_clients=chosen['num_clients'],
         seed=chosen['seed'],
-        stream=('partition',),
-        keys=Keys(*(f'config.federation.{name}' for name in ('partition', 'alpha', 'min_images', 'max_images'))),
-        alpha=chosen['alpha'],
-        min_images=chosen.get('min_images', 0),
-        max_images=chosen.get('max_images', 0),
+        stream=('partition', 'labeled') if labeled else ('partition',),
+        key=f'config.federation.{"labeled_" if labeled else ""}partition',
+        alpha=chosen.get('labeled_alpha', chosen['alpha']) if labeled else chosen['alpha'],
+        min_images=chosen.get('min_labeled' if labeled else 'min_images', 0),
+        max_images=0 if labeled else chosen.get('max_images', 0),
         classes_per_client=chosen.get('classes_per_client', 0),
-    )
-
-
-def settings_of_labeled(chosen: Mapping[str, Any]) -> RuleSettings:
-    """The same for a draw of the labeled images alone: another random stream, concentration and limit."""
-    alpha = 'labeled_alpha' if 'labeled_alpha' in chosen else 'alpha'
-    return dataclasses.replace(
-        settings_of_unlabeled(chosen),
-        stream=('partition', 'labeled'),
-        keys=Keys(*(f'config.federation.{name}' for name in ('labeled_partition', alpha, 'min_labeled'))),
-        alpha=chosen[alpha],
-        min_images=chosen.get('min_labeled', 0),
-        max_images=0,
     )
 
 
@@ -261,25 +217,18 @@ def compose_mismatch(totals: np.ndarray, labeled: np.ndarray, available: np.ndar
     Raises:
       UserError: there are no such counts.
     """
+    if available[-1]:
+        raise UserError(
+            f'config.federation.mismatch={share}: the labels of {available[-1]:,} training images are unknown; use -1'
+        )
     owned = labeled[:, :-1] > 0
     others = np.rint(share * totals).astype(np.int64)
     demand = np.concatenate([totals - others, others])  # of every client's own classes, then of its other ones
-    allowed = np.concatenate([owned, ~owned])
-    if available[-1]:
-        fault = f'the labels of {available[-1]:,} training images are unknown; use -1'
-    elif len(rows := np.flatnonzero(~allowed.any(axis=1) & (demand > 0))):
-        which = (
-            'other classes, having labeled ones of all' if rows[0] >= len(totals) else 'labeled classes, having none'
+    dealt = even(demand, np.concatenate([owned, ~owned]), available[:-1])
+    if dealt is None:
+        raise UserError(
+            f'config.federation.mismatch={share}: there are too few images of the classes that clients have labeled '
+            'ones of, or of the others; use another share, labeled_partition, or fewer images (data.num_unlabeled)'
         )
-        fault = f'client {rows[0] % len(totals)} cannot have unlabeled images of {which}; use another labeled_partition'
-    elif short := shortage(demand, allowed, available[:-1]):
-        rows, columns = short
-        needed, left = demand[rows].sum(), available[columns].sum()
-        fault = (
-            f'clients would take {needed:,} unlabeled images of the classes {columns.tolist()}, of which there are '
-            f'{left:,}; use another share, or about data.num_unlabeled={int(totals.sum() * left / needed)}'
-        )
-    else:
-        own, other = np.split(even(demand, allowed, available[:-1]), 2)
-        return np.append(own + other, np.zeros((len(totals), 1), np.int64), axis=1)
-    raise UserError(f'config.federation.mismatch={share}: {fault}')
+    own, other = np.split(dealt, 2)
+    return np.append(own + other, np.zeros((len(totals), 1), np.int64), axis=1)

@@ -63,10 +63,8 @@ PARTS = {name: number for number, names in PART_NAMES.items() for name in names.
 def find(image_folder: str, image_size: int) -> Source:
     """Finds PASCAL-Context. The label of an image is its largest class of VOC, 0 if it shows none.
 
-    The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512.
-
-    Raises:
-      UserError: a list or a file is missing, or the lists share an image.
+    The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512. UserError: a list or a
+    file is missing.
     """
     if not image_folder:
         raise UserError(
@@ -75,8 +73,6 @@ def find(image_folder: str, image_size: int) -> Source:
         )
     folder, size = Path(image_folder).expanduser(), image_size or KNOWN[NAME].image[0]
     ids = {split: _ids(folder, split) for split in SPLITS}
-    if twice := sorted(set(ids['train']) & set(ids['val'])):
-        raise UserError(f"the image '{twice[0]}' is in both lists of '{folder / LISTS}': take it out of one")
     listing = {
         path: _sizes(path) for places in PLACES.values() for path in ((folder / place).parent for place in places)
     }
@@ -139,10 +135,7 @@ def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
     image, shape = maps.picture(files['image'], size)
     shape = (size, size) if resized else shape
     semseg = maps.decode_map(files['semseg'], shape)
-    maps.check_classes(semseg, OUTPUTS['semseg'], f"the map '{files['semseg']}'")
     label_map = np.asarray(_load(files['edges'], 'LabelMap'))
-    if label_map.ndim != 2 or not label_map.size:
-        raise UserError(f"LabelMap in '{files['edges']}' is not a map of classes: copy the data set again")
     targets = {
         'semseg': semseg,
         'parts': _parts(files['parts'], shape),
@@ -154,23 +147,17 @@ def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
 
 def _parts(path: Path, shape: MapShape) -> np.ndarray:
     """The parts of people, of `shape` [H, W] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
-    if path.suffix == '.png':
-        parts = maps.check_classes(maps.decode_map(path, shape), OUTPUTS['parts'], f"the map '{path}'")
-    else:
-        parts = maps.nearest(_people(path), *shape)
+    parts = maps.decode_map(path, shape) if path.suffix == '.png' else maps.nearest(_people(path), *shape)
     return parts if parts.any() else np.full_like(parts, IGNORED)
 
 
 def _people(path: Path) -> np.ndarray:
     """The parts of people in a file of PASCAL-Part [H, W] uint8; where parts overlap, the later one counts."""
-    try:
-        objects = _structs(_load(path, 'anno')['objects'])
-        parts = np.zeros(objects[0]['mask'].shape if objects else (1, 1), np.uint8)
-        for person in objects:
-            for part in _structs(person['parts']) if person['class_ind'] == PERSON else ():
-                parts[part['mask'].astype(bool)] = PARTS[part['part_name']]
-    except (KeyError, IndexError, TypeError, AttributeError, ValueError) as error:
-        raise UserError(f"'{path}' is not an annotation of PASCAL-Part ({error!r}): copy the data set again") from error
+    objects = _structs(_load(path, 'anno')['objects'])
+    parts = np.zeros(objects[0]['mask'].shape if objects else (1, 1), np.uint8)
+    for person in objects:
+        for part in _structs(person['parts']) if person['class_ind'] == PERSON else ():
+            parts[part['mask'].astype(bool)] = PARTS[part['part_name']]
     return parts
 
 

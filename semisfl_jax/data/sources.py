@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError, size
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_dense, tfds_source
 from semisfl_jax.data.catalog import KNOWN
-from semisfl_jax.data.dataset import SPLITS, Dataset, Outline, checksum, targets
-from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
+from semisfl_jax.data.dataset import Dataset, Outline, checksum
+from semisfl_jax.data.decode import Source
 from semisfl_jax.tasks import IGNORED
 
 ALIASES = {'svhn': 'svhn_cropped'}
@@ -45,17 +44,14 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
 
 
 def load(options: ConfigDict) -> Dataset:
-    """Loads and decodes the data set that `config.data` asks for.
-
-    Raises:
-      UserError: unknown data set, unprepared or unsuitable data, or incompatible options.
+    """Loads and decodes the data set that `config.data` asks for; UserError: unknown data set, unprepared or unsuitable
+    data, or incompatible options.
     """
     name = ALIASES.get(options.name, options.name)
     for key, owners in OWNERS.items():
         if options[key] and name not in owners:
             of = ' or '.join(map(repr, owners))
             raise UserError(f"config.data.{key} belongs to data set {of}, not to '{options.name}': leave it empty")
-    _check_memory(name, options)
     if options.fake:
         return pad(fake.make(name, options.fake_size, options.image_size), options.pad_to)
     if options.fake_size:
@@ -69,71 +65,43 @@ def load(options: ConfigDict) -> Dataset:
         source = tfds_source.find(name, options.data_dir, options.image_size, known=known)
     arrays, digest = cache.fetch(source, options.cache_dir)
     loaded = dataset.make(name, arrays, source.num_classes, digest=digest, outputs=source.outputs)
-    return pad(loaded, options.pad_to, source.key, options.cache_dir)
-
-
-def _check_memory(name: str, options: ConfigDict) -> None:
-    """Raises UserError, before an image is resized, if the images of a known set would not fit in the host's memory."""
-    true, memory, side = KNOWN.get(name), machine.host_memory(), max(options.image_size, options.pad_to)
-    if true and memory and side:
-        images = options.fake_size or true.train + true.unlabeled + true.test
-        if (needed := images * side * side * true.image[2]) > memory:
-            key = 'image_size' if side == options.image_size else 'pad_to'
-            raise UserError(
-                f'config.data.{key}={side}: the {images:,} images of {name} would take {size(needed)}, of '
-                f'{size(memory)} of memory; use a smaller side'
-            )
+    return pad(loaded, options.pad_to)
 
 
 def outline(options: ConfigDict) -> Outline | None:
-    """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown."""
+    """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown, as
+    for sets that are not in `catalog.KNOWN`, or have a user's reader. UserError: `pad_to` is too small.
+    """
     name = ALIASES.get(options.name, options.name)
     custom = READERS.get(name) is not _BUNDLED.get(name)
     if name not in KNOWN or (custom and not options.fake):
         return None
     true = KNOWN[name]
-    image = padded_shape(_resized(true.image, options), options.pad_to)
+    side = options.image_size
+    image = padded_shape((side, side, true.image[2]) if side else true.image, options.pad_to)
     return Outline(image, true.classes, true.outputs, true.original)
 
 
 def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
-    """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for.
-
-    Known without data for the sets in `catalog.KNOWN` with a reader of this package; any other is loaded.
-
-    Raises:
-      UserError: as `load`.
+    """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for, which is loaded if they
+    are unknown; UserError: as `load`.
     """
-    known = outline(options)
-    if known is None:
-        loaded = load(options)
-        return loaded.train_images.shape[1:], loaded.num_classes
-    check_padding(_resized(KNOWN[ALIASES.get(options.name, options.name)].image, options), options.pad_to)
+    known = outline(options) or load(options).outline
     return known.image, known.classes
-
-
-def _resized(natural: tuple[int, int, int], options: ConfigDict) -> tuple[int, int, int]:
-    """Shape of images (H, W, C) after the resizing that `config.data` asks for."""
-    side = options.image_size
-    return (side, side, natural[2]) if side else natural
 
 
 def shape_only_dataset(options: ConfigDict) -> Dataset:
     """The data set that `config.data` asks for, every image one and the same byte: for programs that are never run.
 
     Labels are 0 .. K-1 in turn, so a split that depends on labels is like that of the true data, but not equal to it.
-    A set whose shapes are not known in advance is loaded.
-
-    Raises:
-      UserError: as `load`.
+    A set whose shapes are not known in advance is loaded. UserError: as `load`.
     """
-    if outline(options) is None:
+    if (known := outline(options)) is None:
         return load(options)
-    (image, classes), name = shape(options), ALIASES.get(options.name, options.name)
+    (image, classes, outputs, original), name = known, ALIASES.get(options.name, options.name)
     labeled, unlabeled, test = fake.counts(name, options.fake_size if options.fake else 0)
     train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
     train_labels[labeled:] = -1
-    outputs, original = KNOWN[name].outputs, KNOWN[name].original
     maps = original or image[:2]
     return Dataset(
         name=name,
@@ -164,19 +132,16 @@ def _filled(*shape: int) -> np.ndarray:
 
 
 def padded_shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]:
-    """Shape (H, W, C) of an image after padding; a side that is already longer stays."""
+    """Shape (H, W, C) of an image after padding to `side`, 0 for none; UserError: the image is larger."""
     height, width, channels = image
-    return max(height, side), max(width, side), channels
-
-
-def check_padding(image: tuple[int, int, int], side: int) -> None:
-    """Raises UserError if images (H, W, C) do not fit into `side`, 0 for no padding."""
-    height, width, _ = image
-    if side and max(height, width) > side:
+    if not side:
+        return image
+    if max(height, width) > side:
         raise UserError(
             f'config.data.pad_to={side} is smaller than the images, which are {height}x{width}: use '
             f'{max(height, width)} or more, or 0 for none, or a smaller config.data.image_size'
         )
+    return side, side, channels
 
 
 def add_border(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
@@ -186,13 +151,9 @@ def add_border(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
     return np.pad(images, borders, constant_values=value)
 
 
-def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Dataset:
-    """A data set with images of `side` x `side`, 0 for no padding; UserError: the images are larger.
-
-    `key`: cache entry of `loaded`, to which another one is added for the padded images; '': not cached.
-    """
+def pad(loaded: Dataset, side: int) -> Dataset:
+    """A data set with images of `side` x `side`, 0 for no padding; UserError: the images are larger."""
     image = loaded.train_images.shape[1:]
-    check_padding(image, side)
     if padded_shape(image, side) == image:
         return loaded
     if loaded.test_sizes is not None:
@@ -200,31 +161,13 @@ def pad(loaded: Dataset, side: int, key: str = '', cache_dir: str = '') -> Datas
             f"config.data.pad_to={side}: data set '{loaded.name}' is scored at the original size of its images; use 0, "
             'and config.data.image_size'
         )
-    outputs = {task: maps.outputs for task, maps in loaded.targets.items()}
-    streams = _padded_stream(loaded, 'train', side), _padded_stream(loaded, 'test', side)
-    if key:
-        source = Source(loaded.name, f'{key}-padded-{side}px', loaded.num_classes, lambda: streams, outputs)
-        arrays, digest = cache.fetch(source, cache_dir)
-    else:
-        arrays = cache.collect(loaded.name, dict(zip(SPLITS, streams, strict=True)))
-        digest = checksum(loaded.name, arrays)
-    return dataclasses.replace(
+    padded = dataclasses.replace(
         loaded,
-        train_images=arrays['train_images'],
-        test_images=arrays['test_images'],
-        checksum=digest,
-        targets=targets(arrays, outputs),
+        train_images=add_border(loaded.train_images, side),
+        test_images=add_border(loaded.test_images, side),
+        targets={
+            task: maps._replace(train=add_border(maps.train, side, IGNORED), test=add_border(maps.test, side, IGNORED))
+            for task, maps in loaded.targets.items()
+        },
     )
-
-
-def _padded_stream(loaded: Dataset, split: str, side: int) -> Stream:
-    images, labels = getattr(loaded, f'{split}_images'), getattr(loaded, f'{split}_labels')
-    maps = {task: getattr(target, split) for task, target in loaded.targets.items()}
-
-    def chunks() -> Iterator[Chunk]:
-        for start in range(0, len(images), CHUNK):
-            rows = slice(start, start + CHUNK)
-            padded_maps = (add_border(values[rows], side, IGNORED) for values in maps.values())
-            yield add_border(images[rows], side), labels[rows], *padded_maps
-
-    return Stream(len(images), padded_shape(images.shape[1:], side), chunks, tuple(maps))
+    return dataclasses.replace(padded, checksum=checksum(loaded.name, padded.arrays))

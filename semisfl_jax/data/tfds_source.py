@@ -7,7 +7,6 @@ Prepared data in TFDS's array_record format is read record by record; the images
 from __future__ import annotations
 
 import contextlib
-import difflib
 import hashlib
 import importlib.util
 import io
@@ -20,7 +19,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from absl import logging
 
-from semisfl_jax.core.errors import UserError, first_line
+from semisfl_jax.core.errors import UserError, did_you_mean, first_line
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
 
@@ -51,7 +50,7 @@ def find(
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
       known: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
-      absent: message for a set that TFDS does not know and that is not prepared, '' for suggestions.
+      absent: message if TFDS does not know the set, '' for suggestions.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
@@ -116,19 +115,16 @@ def _open(name: str, directory: str, known: tuple[str, ...] = (), absent: str = 
     try:
         base, options = tfds.core.naming.parse_builder_name_kwargs(name, data_dir=directory)
     except ValueError as error:
-        raise UserError(
-            f"config.data.name='{name}' cannot be the name of a data set; write it as 'mnist', with a variant as "
-            "'emnist/letters', or with a version as 'mnist:3.0.1'"
-        ) from error
+        use = "write it as 'mnist', 'emnist/letters' (a variant) or 'mnist:3.0.1' (a version)"
+        raise UserError(f"config.data.name='{name}' cannot be the name of a data set; {use}") from error
     try:
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
         names = [*tfds.list_builders(with_community_datasets=False), *known]
-        close = difflib.get_close_matches(name.lower(), names, n=4)
-        hint = f'did you mean {" or ".join(map(repr, close))}?' if close else 'see `tfds.list_builders()`.'
-        unknown = f"unknown data set '{name}' in config.data.name: {hint} Register one of your own (docs/your-own.md)"
-        raise UserError(absent or unknown) from error
+        unknown = f"unknown data set '{name}' in config.data.name{did_you_mean(name, names)}"
+        use = 'use one of `tfds.list_builders()`, or register your own (docs/your-own.md)'
+        raise UserError(absent or f'{unknown}; {use}') from error
     except ModuleNotFoundError as error:  # its code may need TensorFlow; prepared files tell as much as it
         try:
             with _quiet():
@@ -200,17 +196,11 @@ def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',
         ) from error
 
 
-def read(
-    builder: Builder, source: Any, rows: np.ndarray, images: tuple[str, ...] = ('image',), other: str = 'label'
-) -> list[dict]:
-    """The records `rows` of what `open_split` returned; `other` is a feature, beside `images`, that no record lacks.
-
-    Raises:
-      UserError: a file is damaged.
-    """
+def read(builder: Builder, source: Any, rows: np.ndarray, images: tuple[str, ...] = ('image',)) -> list[dict]:
+    """The records `rows` of what `open_split` returned for the features `images`; UserError: a file is damaged."""
     try:
         records = source.__getitems__(rows.tolist())
-        if all(record[other] is not None and all(record[name] for name in images) for record in records):
+        if all(record[name] for record in records for name in images):
             return records
         reason = 'a record is empty'
     except Exception as error:  # the C++ reader raises various errors for a damaged or missing file
@@ -226,8 +216,7 @@ def _unreadable(builder: Builder, reason: str) -> str:
 def _labels(builder: Builder, split: str) -> np.ndarray:
     """Labels [n] int32 of a split, without decoding images."""
     source = open_split(builder, split)
-    rows = np.arange(len(source))
-    blocks = [rows[start : start + LABELS_AT_ONCE] for start in range(0, len(rows), LABELS_AT_ONCE)]
+    blocks = np.array_split(np.arange(len(source)), -(-len(source) // LABELS_AT_ONCE))
     return np.array([r['label'] for block in blocks for r in read(builder, source, block)], np.int32)
 
 

@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Models by name: for classification, split at any layer, and for dense tasks, split between encoder and decoder."""
 
 from __future__ import annotations
@@ -38,12 +39,9 @@ def build(
 ) -> SplitModel:
     """The split model `name` for K classes and images (H, W, C).
 
-    `dtype`, `batch_norm_variance` and `recompute` as in `Compute`; `axes` and the rest as in `split.cut`.
-    `convolution` 'auto' is 'winograd' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`.
-
-    Raises:
-      UserError: an unknown name, a cut out of range, images too small for the model, or a user's model that is not
-        as docs/your-own.md has it.
+    `dtype`, `batch_norm_variance` and `recompute` as in `Compute`; `axes` and the rest as in `split.cut`. `convolution`
+    'auto' is 'winograd' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`. UserError: an unknown
+    name, a cut out of range, images too small for the model, or a user's model that is not as docs/your-own.md has it.
     """
     _check_name(name, ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
@@ -65,11 +63,9 @@ def build_dense(
 ) -> SplitModel:
     """The model `name` for a dense task with C `outputs` per pixel and images (H, W, C), cut after its encoder.
 
-    `output_stride`: of the encoder's last map, 8, 16 or 32, in `scene_net` 8. The others as in `build`.
-
-    Raises:
-      UserError: an unknown name, a stride that the model does not have, images too small for it, or a user's model
-        that is not as docs/your-own.md has it.
+    `output_stride`: of the encoder's last map, 8, 16 or 32, in `scene_net` 8. The others as in `build`. UserError: an
+    unknown name, a stride that the model does not have, images too small for it, or a user's model that is not as
+    docs/your-own.md has it.
     """
     _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
@@ -89,19 +85,3 @@ def _lowering(convolution: str) -> str:
     if convolution != 'auto':
         return convolution
     return 'winograd' if machine.platform() == 'cpu' else 'native'
-
-
-__all__ = [
-    'ARCHITECTURES',
-    'CONVOLUTIONS',
-    'DENSE_ARCHITECTURES',
-    'EVERY_ARCHITECTURE',
-    'Compute',
-    'EncoderDecoder',
-    'SplitModel',
-    'build',
-    'build_dense',
-    'cut',
-    'encoder_decoder',
-    'load_encoder',
-]

@@ -34,10 +34,8 @@ def encoder_decoder(
 
     Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
     the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`; `num_outputs`:
-    C, which the decoder must have, None: any; `name`: of the model, for messages.
-
-    Raises:
-      UserError: images so small that the encoder leaves nothing of them, or modules that do not return maps.
+    C, which the decoder must have, None: any; `name`: of the model, for messages. UserError: images so small that the
+    encoder leaves nothing of them, or modules that do not return maps.
     """
     height, width, _ = image_shape
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)

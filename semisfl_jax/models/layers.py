@@ -103,10 +103,8 @@ class ConvLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`.
-
-        Raises:
-          NoPixels: the kernel is larger than the padded map.
+        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`; NoPixels:
+        the kernel is larger than the padded map, or pooling leaves nothing of it.
         """
         if min(x.shape[1:3]) + 2 * self.padding <= self.dilation * (self.kernel - 1):
             raise NoPixels(f'a kernel of {self.kernel}x{self.kernel} leaves no pixel of a map {x.shape}')
@@ -137,6 +135,8 @@ class ConvLayer(nn.Module):
             x = x if self.norm else _shifted(x, bias)
             if self.activation:
                 x = nn.leaky_relu(x, self.negative_slope) if self.negative_slope else nn.relu(x)
+        if not x.size:
+            raise NoPixels(f'no pixel is left of a map {x.shape}')
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return mean_of_pixels(x) if self.last else x
@@ -147,13 +147,7 @@ class NoPixels(ValueError):
 
 
 def mean_of_pixels(x: Array) -> Array:
-    """[B, H, W, C] -> [B, C], summed in float32.
-
-    Raises:
-      NoPixels: none is left.
-    """
-    if not x.size:
-        raise NoPixels(f'no pixel is left of a map {x.shape}')
+    """[B, H, W, C] -> [B, C], summed in float32."""
     return jnp.mean(x, axis=(1, 2), dtype=jnp.float32).astype(x.dtype)
 
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ KEY = 'model.weights'  # the configuration's key, in messages
 LARGEST = 4 * 2**30  # bytes of a file
 _LEFT_OUT = re.compile(r'fc\.|.*\.num_batches_tracked$')  # of a state dict: the classifier, and counts of batches
 _NORM = {'scale': 'weight', 'bias': 'bias', 'mean': 'running_mean', 'var': 'running_var'}
+_ENDINGS = ('.npz', '.safetensors', '.pth', '.pt')
 _OWN = ('params/', 'batch_stats/')  # first parts of this package's own names
 
 
@@ -81,44 +81,26 @@ def torch_name(parts: tuple[str, ...]) -> str:
 def _read(path: str) -> dict[str, np.ndarray]:
     """{name: array float32} of a file."""
     file = file_io.check_file(path, KEY, LARGEST)
-    if file.suffix not in _READERS:
-        raise UserError(f"{KEY}='{path}' is of no known format; use {', '.join(_READERS)}")
+    if file.suffix not in _ENDINGS:
+        raise UserError(f"{KEY}='{path}' is of no known format; use {', '.join(_ENDINGS)}")
     try:
-        arrays = _READERS[file.suffix](file)
-        return {name: np.asarray(array, np.float32) for name, array in arrays.items()}
-    except UserError:
-        raise
+        return {name: np.asarray(array, np.float32) for name, array in _arrays(file).items()}
+    except ImportError as error:
+        raise UserError(f"{KEY}='{path}' needs the package {error.name}: install it, or use .npz") from error
     except Exception as error:  # the libraries fail in many ways on a file that is damaged or something else
         raise UserError(f"{KEY}='{path}' cannot be read as its ending says ({error!r}); use another file") from error
 
 
-def _read_npz(file: Path) -> Mapping[str, np.ndarray]:
-    if not zipfile.is_zipfile(file):  # NumPy would take it for one array, or for a pickle
-        raise ValueError('not a zip archive')
-    with np.load(file, allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
-
-
-def _read_safetensors(file: Path) -> Mapping[str, np.ndarray]:
-    try:
+def _arrays(file: Path) -> Mapping[str, Any]:
+    """{name: array} of a file, by its ending."""
+    if file.suffix == '.npz':
+        with np.load(file, allow_pickle=False) as archive:
+            return dict(archive)
+    if file.suffix == '.safetensors':
         from safetensors.numpy import load_file
-    except ImportError as error:
-        raise UserError(f"{KEY}='{file}' needs safetensors: pip install 'semisfl-jax[weights]', or use .npz") from error
-    return load_file(file)
 
+        return load_file(file)
+    import torch
 
-def _read_torch(file: Path) -> Mapping[str, Any]:
-    try:
-        import torch
-    except ImportError as error:
-        raise UserError(f"{KEY}='{file}' needs PyTorch: install it (pytorch.org), or use .npz") from error
     state = torch.load(file, map_location='cpu', weights_only=True)
     return {name: tensor.float().numpy() for name, tensor in state.items()}
-
-
-_READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
-    '.npz': _read_npz,
-    '.safetensors': _read_safetensors,
-    '.pth': _read_torch,
-    '.pt': _read_torch,
-}

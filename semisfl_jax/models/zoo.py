@@ -34,44 +34,21 @@ class Architecture(NamedTuple):
     paper_split: int  # layers at the client: the paper's choice, or all but the dense layers in models not in the paper
 
 
-def small_cnn(
-    num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32), dense: int = 64
-) -> Architecture:
-    """Two 3x3 convolutions (16, 32) and two dense layers (64, K), for images of 8x8 to 28x28; not in the paper."""
-    conv = partial(ConvLayer, pool='floor', compute=compute)
-    return _two_convolutions(conv, num_classes, compute, channels, dense)
-
-
-def cnn(num_classes: int, compute: Compute, **widths: Any) -> Architecture:
-    """The paper's CNN for SVHN: 878,538 parameters at 32x32x3 and 10 classes."""
-    conv = partial(ConvLayer, kernel=5, padding=0, pool='floor', compute=compute)
-    return _two_convolutions(conv, num_classes, compute, **widths)
-
-
-def mcmahan_cnn(num_classes: int, compute: Compute, **widths: Any) -> Architecture:
-    """FedAvg's CNN for MNIST (McMahan et al., 2017): 1,663,370 parameters at 28x28x1 and 10 classes.
-
-    Like `cnn`, with padded convolutions. The paper does not say how weights start: here as in the other models.
-    """
-    conv = partial(ConvLayer, kernel=5, padding=2, pool='floor', compute=compute)
-    return _two_convolutions(conv, num_classes, compute, **widths)
-
-
 def _two_convolutions(
-    conv: Maker, num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512, **options: Any
 ) -> Architecture:
+    """Two convolutions with `options` and pooling, and two dense layers."""
+    conv = partial(ConvLayer, pool='floor', compute=compute, **options)
     first, second = (partial(conv, width) for width in channels)
     hidden = partial(DenseLayer, dense, compute=compute)
     return Architecture((first, second, hidden, _classifier(num_classes, compute)), paper_split=2)
 
 
-def alexnet(
+def _alexnet(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 192, 384, 256, 256), dense: int = 4096
 ) -> Architecture:
-    """AlexNet for 32x32 images, all kernels 3x3 as in the authors' code: 35,855,178 parameters for 10 classes.
-
-    Dropout comes before each of the two wide layers: at the paper's cut, half of every feature gradient is zero.
-    """
+    """Kernels are 3x3 as in the authors' code. Dropout comes before each of the two wide layers: at the paper's cut,
+    half of every feature gradient is zero."""
     pools = 'floor', 'floor', '', '', 'floor'
     layers = [
         partial(ConvLayer, width, pool=pool, compute=compute) for width, pool in zip(channels, pools, strict=True)
@@ -80,28 +57,16 @@ def alexnet(
     return Architecture((*layers, wide, wide, _classifier(num_classes, compute)), paper_split=5)
 
 
-def vgg13(num_classes: int, compute: Compute, depths: tuple[int, ...] = (2, 2, 2, 2, 2), **widths: Any) -> Architecture:
-    """VGG13 with BatchNorm for 96x96 images: 45,111,626 parameters for 10 classes."""
-    return _vgg(depths, num_classes, compute, **widths)
-
-
-def vgg16(num_classes: int, compute: Compute, depths: tuple[int, ...] = (2, 2, 3, 3, 3), **widths: Any) -> Architecture:
-    """VGG16 with BatchNorm for 144x144 images: 84,347,044 parameters for 100 classes."""
-    return _vgg(depths, num_classes, compute, **widths)
-
-
 def _vgg(
-    depths: tuple[int, ...],
     num_classes: int,
     compute: Compute,
     channels: tuple[int, ...] = (64, 128, 256, 512, 512),
     dense: int = 4096,
+    *,
+    depths: tuple[int, ...],
 ) -> Architecture:
-    """Five stages with the given numbers of convolutions, each ending in pooling; the fourth is padded by one first.
-
-    Dropout comes after each of the two wide layers, not before as in AlexNet: no feature is dropped at the paper's
-    cut.
-    """
+    """Five stages of `depths` convolutions, each ending in pooling, which pads the fourth by one first. Dropout comes
+    after each of the two wide layers, not before as in AlexNet: no feature is dropped at the paper's cut."""
     layers: list[Maker] = []
     for depth, width, pool in zip(depths, channels, ('floor', 'floor', 'floor', 'pad', 'floor'), strict=True):
         conv = partial(ConvLayer, width, norm=True, compute=compute)
@@ -111,30 +76,14 @@ def _vgg(
     return Architecture((*layers, *head), paper_split=len(layers))
 
 
-def resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
-    """FedDure's ResNet-9, with BatchNorm: 6,575,370 parameters at 32x32x3 and 10 classes.
-
-    It pools 4x4 at the end only from 32x32 on: pad smaller images (`data.pad_to`).
-    """
-    return _resnet9(num_classes, compute, channels, bias=True, norm=True, kernel_init=None)
-
-
-def resnet9_plain(num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512)) -> Architecture:
-    """FedMatch's ResNet-9, without BatchNorm and biases: 6,568,640 parameters at 32x32x3 and 10 classes.
-
-    Weights (in FedMatch, those of sigma) are initialized like Keras's VarianceScaling(): a truncated normal with
-    standard deviation 1 / sqrt(fan_in).
-    """
-    kernel_init = jax.nn.initializers.variance_scaling(1.0, 'fan_in', 'truncated_normal')
-    return _resnet9(num_classes, compute, channels, bias=False, norm=False, kernel_init=kernel_init)
-
-
-def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **options: Any) -> Architecture:
+def _resnet9(
+    num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512), **options: Any
+) -> Architecture:
     """Seven layers for cutting, where a residual block is one. A 4 x 4 max-pool ends the last block, so 32x32 images
     give 512 features; smaller maps are pooled globally, and images may be as small as 8x8."""
     conv = partial(ConvLayer, compute=compute, **options)
     block = partial(ResidualBlock, compute=compute, **options)
-    classifier = _classifier(num_classes, compute, bias=options['bias'], kernel_init=options['kernel_init'])
+    classifier = _classifier(num_classes, compute, bias=options['bias'], kernel_init=options.get('kernel_init'))
     layers = (
         partial(conv, channels[0]),
         partial(conv, channels[1], pool='floor'),
@@ -147,12 +96,10 @@ def _resnet9(num_classes: int, compute: Compute, channels: tuple[int, ...], **op
     return Architecture(layers, paper_split=6)
 
 
-def wresnet28x2(
+def _wresnet28x2(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32, 64, 128), depth: int = 4
 ) -> Architecture:
-    """WideResNet-28-2 as in SemiFL's code: 1,467,610 parameters for 3 channels and 10 classes, images of any size.
-
-    Three stages at any size; in SemiFL's code, images of 96 pixels get a fourth and those of 28 pixels two.
+    """Three stages at any size; in SemiFL's code, images of 96 pixels get a fourth and those of 28 pixels two.
 
     Fourteen layers for cutting: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU
     and the mean over all pixels (128 features), and the classifier. Convolutions are initialized with Kaiming's normal
@@ -168,39 +115,23 @@ def wresnet28x2(
     return Architecture((*layers, classifier), paper_split=len(layers))
 
 
-def mlp5000(num_classes: int, compute: Compute, dense: int = 5000) -> Architecture:
-    """Fed-SHVR's network for MNIST, 784-5000-10: 3,975,010 parameters at 28x28x1 and 10 classes, images of any size."""
-    return _one_hidden_layer(dense, num_classes, compute)
+def _mlp(num_classes: int, compute: Compute, dense: int, hidden: int = 1) -> Architecture:
+    """As many `hidden` layers of `dense` units, and the classifier."""
+    layers = [partial(DenseLayer, dense, compute=compute)] * hidden
+    return Architecture((*layers, _classifier(num_classes, compute)), paper_split=hidden)
 
 
-def mlp200(num_classes: int, compute: Compute, dense: int = 200) -> Architecture:
-    """`mlp5000` with 200 hidden units, for CPUs: 159,010 parameters at 28x28x1 and 10 classes; not in a paper."""
-    return _one_hidden_layer(dense, num_classes, compute)
-
-
-def mcmahan_2nn(num_classes: int, compute: Compute, dense: int = 200) -> Architecture:
-    """FedAvg's MLP for MNIST, 784-200-200-10 (McMahan et al., 2017): 199,210 parameters at 28x28x1 and 10 classes."""
-    hidden = partial(DenseLayer, dense, compute=compute)
-    return Architecture((hidden, hidden, _classifier(num_classes, compute)), paper_split=2)
-
-
-def _one_hidden_layer(dense: int, num_classes: int, compute: Compute) -> Architecture:
-    return Architecture((partial(DenseLayer, dense, compute=compute), _classifier(num_classes, compute)), paper_split=1)
-
-
-def cnn13(
+def _cnn13(
     num_classes: int,
     compute: Compute,
     channels: tuple[int, ...] = (128, 256, 512, 256, 128),
     depths: tuple[int, ...] = (3, 3),
 ) -> Architecture:
-    """The thirteen-layer CNN of semi-supervised learning: 3,123,850 parameters for 3 channels and 10 classes.
-
-    Fed-SHVR names it for CIFAR-10 without its layers; these are the ones usual since temporal ensembling (Laine and
-    Aila, 2017) and mean teachers: two stages of three 3x3 convolutions, each ending in max-pooling and dropout, then a
-    3x3 convolution without padding, two 1x1 convolutions and the mean over all pixels, with BatchNorm and LeakyReLU
-    throughout. Ten layers for cutting; images of 12x12 or more. At the default cut, dropout is in the clients' part.
-    """
+    """Fed-SHVR names this CNN for CIFAR-10 without its layers; these are the ones usual since temporal ensembling
+    (Laine and Aila, 2017) and mean teachers: two stages of three 3x3 convolutions, each ending in max-pooling and
+    dropout, then a 3x3 convolution without padding, two 1x1 convolutions and the mean over all pixels, with BatchNorm
+    and LeakyReLU throughout. Ten layers for cutting; images of 12x12 or more. At the default cut, dropout is in the
+    clients' part."""
     conv = partial(ConvLayer, norm=True, negative_slope=0.1, compute=compute)
     layers: list[Maker] = []
     for width, depth in zip(channels, depths, strict=False):
@@ -216,18 +147,37 @@ def _classifier(num_classes: int, compute: Compute, **options: Any) -> Maker:
     return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
 
 
+# Counts of parameters are for 10 classes and images of three channels, or of the size that is given
 ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
-    'small_cnn': small_cnn,
-    'cnn': cnn,
-    'alexnet': alexnet,
-    'vgg13': vgg13,
-    'vgg16': vgg16,
-    'resnet9': resnet9,
-    'resnet9_plain': resnet9_plain,
-    'wresnet28x2': wresnet28x2,
-    'mlp5000': mlp5000,
-    'mlp200': mlp200,
-    'cnn13': cnn13,
-    'mcmahan_cnn': mcmahan_cnn,
-    'mcmahan_2nn': mcmahan_2nn,
+    # For images of 8x8 to 28x28; not in the paper
+    'small_cnn': partial(_two_convolutions, channels=(16, 32), dense=64),
+    # The paper's CNN for SVHN: 878,538 parameters at 32x32x3
+    'cnn': partial(_two_convolutions, kernel=5, padding=0),
+    # The paper's AlexNet for 32x32 images: 35,855,178 parameters
+    'alexnet': _alexnet,
+    # The paper's VGG13 with BatchNorm for 96x96 images, and its VGG16 for 144x144: 45,111,626 parameters, and
+    # 84,347,044 for 100 classes
+    'vgg13': partial(_vgg, depths=(2, 2, 2, 2, 2)),
+    'vgg16': partial(_vgg, depths=(2, 2, 3, 3, 3)),
+    # FedDure's, with BatchNorm: 6,575,370 parameters. Pools 4x4 at the end from 32x32 on: pad smaller images
+    'resnet9': partial(_resnet9, bias=True, norm=True),
+    # FedMatch's, without BatchNorm and biases: 6,568,640 parameters. Weights (in FedMatch, those of sigma) start as in
+    # Keras's VarianceScaling(): a truncated normal with standard deviation 1 / sqrt(fan_in)
+    'resnet9_plain': partial(
+        _resnet9,
+        bias=False,
+        norm=False,
+        kernel_init=jax.nn.initializers.variance_scaling(1.0, 'fan_in', 'truncated_normal'),
+    ),
+    # WideResNet-28-2 as in SemiFL's code, for images of any size: 1,467,610 parameters
+    'wresnet28x2': _wresnet28x2,
+    # Fed-SHVR's network for MNIST, 784-5000-10, and one for CPUs, not in a paper: 3,975,010 and 159,010 at 28x28x1
+    'mlp5000': partial(_mlp, dense=5000),
+    'mlp200': partial(_mlp, dense=200),
+    # The thirteen-layer CNN of semi-supervised learning: 3,123,850 parameters
+    'cnn13': _cnn13,
+    # FedAvg's networks for MNIST (McMahan et al., 2017): 1,663,370 and 199,210 parameters at 28x28x1. The paper does
+    # not say how weights start: here as in the other models
+    'mcmahan_cnn': partial(_two_convolutions, kernel=5, padding=2),
+    'mcmahan_2nn': partial(_mlp, dense=200, hidden=2),
 }

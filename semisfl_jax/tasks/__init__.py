@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
 from semisfl_jax.tasks.catalog import NAMES, classification, make, score, smallest
@@ -21,29 +22,3 @@ from semisfl_jax.tasks.task import (
     score_key,
     split_key,
 )
-
-__all__ = [
-    'ACCURACY',
-    'AP',
-    'DENSE',
-    'IGNORED',
-    'IOU',
-    'MIOU',
-    'NAMES',
-    'ODSF',
-    'OUTPUTS',
-    'PIXELS',
-    'RMSE',
-    'SCORES',
-    'Headline',
-    'Score',
-    'Scorer',
-    'Task',
-    'classification',
-    'delta_m',
-    'make',
-    'score',
-    'score_key',
-    'smallest',
-    'split_key',
-]

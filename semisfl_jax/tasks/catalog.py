@@ -154,10 +154,8 @@ def score(name: str) -> Score:
 
 
 def make(name: str, outputs: int) -> Task:
-    """The task `name` with `outputs`: classes, or types of keypoints; 1 in saliency, edges and depth.
-
-    Raises:
-      UserError: the name is unknown, or the task cannot have so many outputs.
+    """The task `name` with `outputs`: classes, or types of keypoints; 1 in saliency, edges and depth; UserError: the
+    name is unknown, or the task cannot have so many outputs.
     """
     if name not in _TASKS:
         raise UserError(f"task '{name}' is unknown; {use_one_of(name, NAMES)}")
