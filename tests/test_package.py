@@ -1,13 +1,11 @@
 """The package without its repository: configurations by name, the command, and a wheel in an empty folder."""
 
-import ast
 import math
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -192,13 +190,6 @@ def test_public_names_are_there():
     assert sfl.train is sfl.loop.train
     with pytest.raises(AttributeError, match="has no attribute 'losess'"):
         sfl.losess  # noqa: B018
-
-
-def test_public_names_are_those_that_are_imported():
-    body = ast.parse(Path(sfl.__file__).read_text()).body
-    (block,) = (node for node in body if isinstance(node, ast.With))
-    names = {alias.name for node in block.body for alias in node.names}
-    assert names == set(sfl.__all__) - {'__version__'}
 
 
 @pytest.fixture(scope='session')
