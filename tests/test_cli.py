@@ -228,7 +228,6 @@ MISTAKES = {
     'key without its group': (['--config.num_labeled=1'], ['did you mean config.data.num_labeled']),
     'group as a key': (['--config.data=x'], ['config.data is a group of keys; set one of them, such as config.data.']),
     'file of a run': (['--config={reference}/config.json'], ['was written by a run', '--workdir={reference}']),
-    'lines of a run': (['--config={reference}/metrics.jsonl'], ['metrics.jsonl holds data', 'get_config()']),
     'key within a key': (['--config.seed.x=1'], ['config.seed.x is not a key']),
     'wrong type': (['--config.seed=one'], ['--config.seed=one', 'int']),
     'wrong boolean': (['--config.nesterov=perhaps'], ['--config.nesterov=perhaps', 'bool']),
