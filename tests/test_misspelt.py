@@ -23,8 +23,6 @@ MISSPELT = {
     '--config.cost.devices=jetson_nan': "did you mean 'jetson_nano'?",
     '--config.batchsize=4': 'did you mean config.batch_size?',
     '--config.model.projection_dims=4': 'did you mean config.model.projection_dim?',
-    '--config.sweep_trials=3': 'config.sweep_trials belongs to sweeps; leave it out, or give one of configs/sweeps',
-    '--config.study_rows=SemiSFL': 'config.study_rows belongs to studies; leave it out',
     f'{runs.DIGITS}:papre': "did you mean 'paper'?",
     '--config=configs/digit.py': 'did you mean digits?',
     '--config=configs/digit.py:code': 'did you mean digits?',

@@ -6,7 +6,7 @@ import importlib.util
 import inspect
 import os
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from importlib import resources
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -48,7 +48,7 @@ def get_config(
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    types, optional = keys.types(config), keys.optional()
+    types, defaults = keys.types(config), keys.defaults()
     for key, value in given.items():
         if key not in types:
             raise UserError(keys.unknown(key, types, ' of this configuration'))
@@ -56,7 +56,7 @@ def get_config(
             value = value.item()
         elif isinstance(value, range):
             value = tuple(value)
-        keys.check_type(key, value, types[key], may_be_none=key in optional)
+        keys.check_type(key, value, types[key], may_be_none=defaults.get(key, 0) is None)
         config.update_from_flattened_dict({key: value})
     apply_setting(config, given=given.keys())
     return config
@@ -144,12 +144,10 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
     papers.
 
     Raises:
-      UserError: the method has no 'official' setting, or `given` has what this fills in.
+      UserError: the method has no 'official' setting.
     """
     if config.get('setting') != 'official':  # which a user's file may lack; `check` says so
         return
-    if 'official_keys' in given and config.official_keys:
-        raise UserError(_filled_in(config.official_keys))
     flat = keys.flat(config)
     official = _official(flat)
     values = {key: value for key, value in official.items() if key not in given}
@@ -167,18 +165,9 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
 
 
 def check_setting(flat: Mapping[str, Any]) -> None:
-    """Raises UserError if `setting` is 'official' but was never applied, or if another one has `official_keys`."""
-    if flat['setting'] != 'official':
-        if flat['official_keys']:
-            raise UserError(_filled_in(flat['official_keys']))
-        return
-    _official(flat)
-    if not flat['official_keys']:
+    """Raises UserError if `setting` is 'official' but was never applied."""
+    if flat['setting'] == 'official' and _official(flat) and not flat['official_keys']:
         raise UserError("config.setting='official' has none of its values; call config.apply_setting(config)")
-
-
-def _filled_in(named: Sequence[str]) -> str:
-    return f"config.official_keys holds {named[0]!r}, but setting='official' fills it in; leave it out"
 
 
 def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:
