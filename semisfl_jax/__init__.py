@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Semi-supervised split federated learning in JAX.
 
     import semisfl_jax as sfl
@@ -17,15 +18,15 @@
 Names are loaded when they are first used; modules too: sfl.losses, sfl.queue, sfl.models, sfl.data.
 """
 
-from pathlib import Path
+from pathlib import Path as _Path
 
 from etils import epy as _epy
 
 __version__ = '0.1.0'
 
 # `semisfl_jax.configs` is the folder configs/: in a wheel it lies inside of the package, in a checkout beside it.
-if not Path(__file__).with_name('configs').is_dir():
-    __path__.append(str(Path(__file__).parents[1]))
+if not _Path(__file__).with_name('configs').is_dir():
+    __path__.append(str(_Path(__file__).parents[1]))
 
 with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax import (
@@ -56,46 +57,4 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax.training.loop import train
     from semisfl_jax.training.simulation import build
 
-__all__ = [
-    'Method',
-    'Result',
-    'Trained',
-    'UserError',
-    '__version__',
-    'algorithms',
-    'augment',
-    'build',
-    'compare',
-    'config',
-    'configs',
-    'console',
-    'core',
-    'costs',
-    'cuts',
-    'data',
-    'diagnostics',
-    'errors',
-    'failures',
-    'frequency',
-    'get_config',
-    'hparams',
-    'load_trained',
-    'loop',
-    'losses',
-    'models',
-    'option',
-    'plots',
-    'queue',
-    'register',
-    'rng',
-    'runs',
-    'sampling',
-    'studies',
-    'sweeps',
-    'tasks',
-    'teacher',
-    'train',
-    'training',
-    'trees',
-    'types',
-]
+__all__ = ['__version__', *(name for name in globals()['__dir__']() if not name.startswith('_'))]

@@ -7,7 +7,7 @@ import sys
 
 from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import Diverged, exit_status, print_anything
+from semisfl_jax.core.errors import exit_status, print_anything
 from semisfl_jax.training import interrupt
 
 
@@ -43,17 +43,11 @@ def _train(command: command_line.Command) -> None:
     """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
     from semisfl_jax.config import ignored_keys
-    from semisfl_jax.core import hosts
     from semisfl_jax.training import events, loop
     from semisfl_jax.training.events import console
 
     config_lib.check(command.config)
     config = config_lib.resolve(command.config)
-    if config.parallel.coordinator:
-        print(
-            f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr, flush=True
-        )
-    hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:
 
@@ -62,12 +56,7 @@ def _train(command: command_line.Command) -> None:
             if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
                 ignored_keys.warn_ignored_keys(command.config, command.given)
 
-        try:
-            loop.train_resolved(config, folder, tell, interrupts=interrupt.listen)
-        except Diverged as error:
-            if command.workdir:  # where only the same configuration resumes
-                raise Diverged(f'{error}, with another --workdir') from error
-            raise
+        loop.train_resolved(config, folder, tell, interrupts=interrupt.listen)
 
 
 def command() -> int:

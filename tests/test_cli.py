@@ -17,9 +17,9 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import cuts as cuts_command
 from semisfl_jax.config import command_line, load
 from semisfl_jax.core import errors
-from semisfl_jax.core.errors import Diverged, UserError
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as plots_command
-from semisfl_jax.training import loop, outputs
+from semisfl_jax.training import outputs
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -161,18 +161,6 @@ def test_home_in_a_workdir(monkeypatch, tmp_path):
     assert seen[0].workdir == str(tmp_path / 'x')
 
 
-@pytest.mark.parametrize(('words', 'end'), [([], ''), (['--workdir=x'], ', with another --workdir')])
-def test_advice_that_a_folder_of_ones_own_would_refuse(monkeypatch, capsys, words, end):
-    """Another configuration has another default folder, but not another --workdir."""
-
-    def train(*_, **__):
-        raise Diverged('loss_supervised is nan; a lower config.lr may help')
-
-    monkeypatch.setattr(loop, 'train_resolved', train)
-    assert launch.main(['launch.py', runs.DIGITS, *words]) == Diverged.status
-    assert capsys.readouterr().err == f'error: loss_supervised is nan; a lower config.lr may help{end}\n'
-
-
 def test_overrides_arrive_with_their_type():
     command = command_line.parse(
         [
@@ -195,22 +183,6 @@ def test_overrides_arrive_with_their_type():
     assert config.is_locked
 
 
-def test_a_key_whose_default_is_none_can_be_set_to_it():
-    key = '--config.model.split_index'
-    for words, value in (
-        ([f'{key}=None'], None),
-        ([key, 'None'], None),
-        ([key, '2'], 2),
-        ([f'{key}=2', f'{key}=None'], None),
-        ([f'{key}=None', f'{key}=2'], 2),
-    ):
-        command = command_line.parse(['launch.py', runs.DIGITS, *words])
-        assert command.config.model.split_index == value
-        assert command.given == {'model.split_index': value}
-    with pytest.raises(UserError, match=r'--config\.rounds=None: the value must be of type int'):
-        command_line.parse(['launch.py', runs.DIGITS, '--config.rounds=None'])
-
-
 def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, 'path', list(sys.path))
     (tmp_path / 'code_of_mine.py').write_text('ALPHA = 0.75\n')
@@ -228,7 +200,6 @@ MISTAKES = {
     'key without its group': (['--config.num_labeled=1'], ['did you mean config.data.num_labeled']),
     'group as a key': (['--config.data=x'], ['config.data is a group of keys; set one of them, such as config.data.']),
     'file of a run': (['--config={reference}/config.json'], ['was written by a run', '--workdir={reference}']),
-    'lines of a run': (['--config={reference}/metrics.jsonl'], ['metrics.jsonl holds data', 'get_config()']),
     'key within a key': (['--config.seed.x=1'], ['config.seed.x is not a key']),
     'wrong type': (['--config.seed=one'], ['--config.seed=one', 'int']),
     'wrong boolean': (['--config.nesterov=perhaps'], ['--config.nesterov=perhaps', 'bool']),

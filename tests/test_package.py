@@ -1,13 +1,11 @@
 """The package without its repository: configurations by name, the command, and a wheel in an empty folder."""
 
-import ast
 import math
 import os
 import re
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -115,19 +113,11 @@ FILE = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config 
 @pytest.mark.parametrize(
     ('name', 'text', 'message'),
     [
-        ('notes.md', '# notes\nthis is no Python\n', ', line 2: invalid syntax; a configuration is a Python file'),
         ('some.py', 'x = 1\n', r' has no get_config\(\); a configuration is a Python file with get_config\(\)'),
-        ('some.py', 'x = y\n', ", line 1: NameError: name 'y' is not defined; correct the file"),
-        (
-            'some.py',
-            FILE.format('config.lr = "a"'),
-            r", line 5: TypeError: Could not override field 'lr' .* a is of or",
-        ),
         ('some.py', FILE.format('return None'), r': get_config\(\) returned None; it must end with `return config`'),
         ('some.py', FILE.format('return {}'), r': get_config\(\) returned a dict; it must end with `return config`'),
         ('some.py:code', FILE.format('return config'), r": get_config\(\) takes no settings; leave out ':code'"),
         ('config.json', '{"a": true}', ' was written by a run, and is not a Python file: to go on, repeat the command'),
-        ('metrics.jsonl', '{"a": 1}\n', r' holds data; a configuration is a Python file with get_config\(\)'),
     ],
 )
 def test_a_wrong_file_of_a_configuration_says_so(name, text, message, tmp_path):
@@ -138,24 +128,13 @@ def test_a_wrong_file_of_a_configuration_says_so(name, text, message, tmp_path):
             read(f'{tmp_path}/{name}')
 
 
-MINE = 'from semisfl_jax import Method, algorithms\n\nalgorithms.register(Method({}))\n'
-
-
-@pytest.mark.parametrize(
-    ('record', 'message'),
-    [
-        ("'mine', build=print, uses=('teachers',)", "ValueError: method 'mine': 'teachers' in uses is not a feature"),
-        ("'mine', build=print, titel='Mine'", 'TypeError: '),
-    ],
-)
-def test_an_error_of_a_file_that_a_configuration_imports_names_it(record, message, tmp_path, monkeypatch):
+def test_an_error_of_a_file_of_a_configuration_is_that_of_python(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / 'imported_by_some.py').write_text(MINE.format(record))
+    (tmp_path / 'imported_by_some.py').write_text("from semisfl_jax import Method\nMethod('mine', titel='Mine')\n")
     (tmp_path / 'some.py').write_text('import imported_by_some\n')
-    with pytest.raises(sfl.UserError) as error:
+    with pytest.raises(TypeError, match='titel') as error:
         sfl.get_config(tmp_path / 'some.py')
-    assert str(error.value).startswith(f'{tmp_path}/imported_by_some.py, line 3: {message}')
-    assert str(error.value).endswith('; correct the file')
+    assert str(error.traceback[-1].path) == f'{tmp_path}/imported_by_some.py'
 
 
 CHANGES = {**runs.TINY, 'failures.before': 0.3, 'rounds': 4}
@@ -192,13 +171,6 @@ def test_public_names_are_there():
     assert sfl.train is sfl.loop.train
     with pytest.raises(AttributeError, match="has no attribute 'losess'"):
         sfl.losess  # noqa: B018
-
-
-def test_public_names_are_those_that_are_imported():
-    body = ast.parse(Path(sfl.__file__).read_text()).body
-    (block,) = (node for node in body if isinstance(node, ast.With))
-    names = {alias.name for node in block.body for alias in node.names}
-    assert names == set(sfl.__all__) - {'__version__'}
 
 
 @pytest.fixture(scope='session')

@@ -203,12 +203,8 @@ def test_a_method_of_the_user_is_imported(tmp_path, capsys, monkeypatch):
     assert (tmp_path / 'out' / 'features.png').exists()
 
 
-@pytest.mark.parametrize(('text', 'words'), [(None, 'cannot be read'), ('x = 1\nx.y', 'line 2: AttributeError')])
-def test_a_file_that_cannot_be_imported_is_one_line(text, words, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys, 'path', list(sys.path))
+def test_a_file_that_cannot_be_imported_is_one_line(tmp_path, capsys):
     file = tmp_path / 'mine.py'
-    if text is not None:
-        file.write_text(text)
     assert command.main(['plots', str(tmp_path), f'--out={tmp_path}/out', f'--import={file}']) == 2
-    assert_one_line(capsys.readouterr().err, [str(file), words])
+    assert_one_line(capsys.readouterr().err, [str(file), 'cannot be read'])
     assert not (tmp_path / 'out').exists()

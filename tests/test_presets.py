@@ -7,7 +7,6 @@ from configs import default
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
-from semisfl_jax.core.errors import UserError
 from tests import needs, partitions, runs
 
 OFFICIAL_METHODS = [name for name, method in algorithms.METHODS.items() if not isinstance(method.official, str)]
@@ -152,12 +151,6 @@ def test_the_command_line_goes_before():
     assert (config.lr_min, config.federation.num_active) == (5e-4, 5)
     same = parse(*OFFICIAL, '--config.lr=0.02', '--config.rounds=150')  # given as they were
     assert (same.lr, same.rounds) == (0.02, 150)
-
-
-@pytest.mark.parametrize('words', [(), OFFICIAL])
-def test_the_official_keys_of_a_user_are_refused(words):
-    with pytest.raises(UserError, match=r"official_keys holds 'lr', but setting='official'"):
-        parse(*words, '--config.official_keys=lr')
 
 
 def test_harmonized_changes_nothing():

@@ -7,7 +7,6 @@ import pytest
 import launch
 import semisfl_jax as sfl
 from semisfl_jax.config import ignored_keys
-from semisfl_jax.models import zoo
 from semisfl_jax.training import events, loop
 from tests import runs
 
@@ -28,15 +27,8 @@ IDLE = [
     ({'cost.enabled': False, 'cost.efficiency': 0.5}, 'cost.enabled=False'),
     ({'algorithm': 'fedavg', 'local.epochs': 1, 'k_u': 7}, 'local.epochs=1'),
     ({'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.server_teraflops': 1.0}, 'cost.enabled=False'),
-    ({'model.batch_norm_variance': 'unbiased'}, "model.name='small_cnn'"),
-    ({'algorithm': 'semifl', 'semifl.batch_norm_data': 'server'}, "model.name='small_cnn'"),
     ({**SUPERVISED, 'data.client_labels': -1, 'federation.mu': 3}, 'labeled images alone'),
     ({**SUPERVISED, 'data.client_labels': 20, 'federation.mu': 3}, 'labeled images alone'),
-    ({'data.data_dir': 'a'}, "data.name='digits'"),
-    ({'data.cache_dir': 'a'}, "data.name='digits'"),
-    ({'data.name': 'pascal_context', 'data.data_dir': 'a'}, "data.name='pascal_context'"),
-    ({'data.name': 'cinic10', 'data.image_folder': 'a', 'data.data_dir': 'b'}, 'data.image_folder'),
-    ({'data.name': 'image100', 'data.fake': True, 'data.class_list': 'a'}, 'data.fake'),
     ({'parallel.trials': 'loop'}, 'seeds'),
     ({'algorithm': 'fed_shvr', 'threshold': 0.8}, 'fed_shvr'),
     ({'algorithm': 'splitfed', **LABELS_ALONE, 'threshold': 0.8}, 'splitfed'),
@@ -54,7 +46,6 @@ IDLE = [
     ({'algorithm': 'splitfed', **LABELS_ALONE, 'k_s_rule': 'paper'}, 'k_s=0'),
     ({'data.client_labels': 20, 'federation.ignored_labeled': 'unlabeled'}, 'data.client_labels=20'),
     ({'momentum': 0.0, 'local.optimizer_state': 'fresh'}, 'momentum=0'),
-    ({'client_teacher_bn': 'train'}, "model.name='small_cnn'"),
 ]
 HEEDED = [
     {'federation.alpha': 3.0},
@@ -67,11 +58,8 @@ HEEDED = [
     {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.efficiency': 1e-4, 'cost.client_out': (1.0, 2.0)},
     {'algorithm': 'fedavg', 'local.epochs': 1, 'k_s_rule': 'paper', 'k_u': 7},  # K_min is a share of K_u
     {'pseudo_labels': 'true', 'diagnostics_every': 1, 'threshold': 0.8},  # of the pseudo-labels in the diagnostics
-    {'model.name': 'cnn13', 'model.batch_norm_variance': 'unbiased'},
     {'algorithm': 'semifl', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'},  # 'all' is refused there
     {'algorithm': 'fedmatch', 'fedmatch.helper_every': 3, 'fedmatch.lambda_i': 0.5},
-    {'data.name': 'cifar10', 'data.data_dir': 'a', 'data.cache_dir': 'b'},
-    {'data.name': 'image100', 'data.image_folder': 'a', 'data.class_list': 'b'},
     {'pre_rounds': 149},
     {'seeds': (0, 1), 'parallel.trials': 'loop'},
     {'algorithm': 'fed_shvr', 'augment.operations': 1},  # in the views of labeled images
@@ -107,32 +95,9 @@ def test_keys_of_one_reason_are_told_in_one_line(caplog):
     ]
 
 
-def test_a_trace_in_which_no_active_client_fails_is_told(tmp_path, caplog):
-    """Seed 0 of the digits: clients 2, 3, 4, 5 and 9 are active in round 1."""
-    active = set(sfl.data.draw_cohort(0, 0, 10, 5).tolist())
-    other = min(set(range(10)) - active)
-    for name, lines, effect in (
-        ('absent', f'1,{other},0', False),
-        ('late', f'9,{min(active)},0', False),  # the run has three rounds
-        ('active', f'1,{other},0\n1,{min(active)},0', True),
-    ):
-        path = tmp_path / f'{name}.csv'
-        path.write_text(f'round,client,done\n{lines}\n')
-        caplog.clear()
-        messages = told({'rounds': 3, 'failures.trace': str(path)}, caplog)
-        start = f'config.failures.trace={path} has no effect: no line names a client that is active'
-        assert [message.startswith(start) for message in messages] == ([] if effect else [True])
-
-
 def test_clients_that_never_train_are_told(caplog):
     (message,) = told({'rounds': 5, 'pre_rounds': 5}, caplog)
     assert 'config.pre_rounds=5 leaves the clients none of rounds=5' in message
-
-
-def test_a_users_own_model_may_have_batch_norm(monkeypatch, caplog):
-    small_cnn = zoo.ARCHITECTURES['small_cnn']
-    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda *arguments: small_cnn(*arguments))
-    assert told({'model.name': 'own', 'model.batch_norm_variance': 'unbiased'}, caplog) == []
 
 
 def test_the_command_tells_it_and_goes_on(monkeypatch, capsys):

@@ -132,7 +132,6 @@ ECHOED = {
     'path of a configuration': f'--config=configs/{LONG}.py',
     'settings': f'{runs.DIGITS}:{LONG}',
     'unknown key': f'--config.{LONG}=1',
-    'unknown flag': f'--{LONG}',
     'stray word': LONG,
     'no number': f'--config.k_u={LONG}',
     'a large seed': f'--config.seed={"9" * 4000}',

@@ -1,3 +1,4 @@
+# ruff: noqa: F401
 """Configurations: their keys, validation, resolution, and command-line parsing."""
 
 from semisfl_jax.config import failures
@@ -14,19 +15,3 @@ from semisfl_jax.config.resolve import (
     resolve,
     trials,
 )
-
-__all__ = [
-    'INERT',
-    'apply_setting',
-    'check',
-    'default_workdir',
-    'differences',
-    'failures',
-    'flatten',
-    'get_config',
-    'hparams',
-    'identity_hash',
-    'of_method',
-    'resolve',
-    'trials',
-]

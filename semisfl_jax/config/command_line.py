@@ -114,9 +114,6 @@ def parse(argv: list[str], studies: bool = False) -> Command:
 
 
 def _parse(argv: list[str]) -> Command:
-    for word in argv:  # absl's search for the flag nearest to a long one would overflow the stack
-        if word.startswith('-') and len(word.partition('=')[0]) > 100:
-            raise UserError(f"'{word}' is not a flag; write --config.KEY=VALUE (see --help)")
     values = flags.FlagValues()
     flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=values)
     words = values(argv, known_only=True)[1:]
@@ -131,7 +128,6 @@ def _parse(argv: list[str]) -> Command:
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
         if match and match[1] not in known_keys:
             raise UserError(keys.unknown(match[1], known_keys, ' of this configuration'))
-    words, unset = _without_none(words)
     values = flags.FlagValues()
     config_flags.DEFINE_config_dict('config', config, flag_values=values, sys_argv=['', *words])
     flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
@@ -143,29 +139,9 @@ def _parse(argv: list[str]) -> Command:
         raise UserError(what) from error
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
-    given = config_flags.get_override_values(values['config']) | dict.fromkeys(unset)
-    config.update_from_flattened_dict(dict.fromkeys(unset))
+    given = config_flags.get_override_values(values['config'])
     load.apply_setting(config, given=given.keys())
     return Command(config, path.stem, values.workdir, given)
-
-
-def _without_none(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words without those that set a key to None, which absl cannot read, and the keys that end as None."""
-    left: list[str] = []
-    unset: list[str] = []
-    rest = iter(words)
-    for word in rest:
-        match = re.fullmatch(r'--?config\.([^=]*)(?:=(.*))?', word, re.DOTALL)
-        if not match or match[1] not in keys.optional():
-            left.append(word)
-            continue
-        key, following = match[1], next(rest, None) if match[2] is None else None
-        unset = [other for other in unset if other != key]  # the last word counts
-        if 'None' in (match[2], following):
-            unset.append(key)
-        else:
-            left += [word] if following is None else [word, following]
-    return left, unset
 
 
 # --- commands beside training

@@ -13,14 +13,11 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import is_ours, option_fields
-from semisfl_jax.config import failures, keys
+from semisfl_jax.config import keys
 from semisfl_jax.config.resolve import flatten
 from semisfl_jax.core.errors import warn
 from semisfl_jax.core.keys import Field, rules
-from semisfl_jax.data import folder, partition, pascal_context, sources
-from semisfl_jax.data.federation import draw_cohort
-from semisfl_jax.models import zoo
-from semisfl_jax.models.layers import FLOAT32
+from semisfl_jax.data import partition
 
 _OF_PARTITION = ('min_images', 'max_images', 'min_labeled', 'classes_per_client', 'labeled_alpha')
 _OF_LABELS = ('labeled_partition', 'ignored_labeled')
@@ -28,32 +25,17 @@ _STRONG = [key for key in keys.fields() if key.startswith('augment.') and rules(
 
 
 def warn_ignored_keys(config: ConfigDict, given: Iterable[str]) -> None:
-    """Warns of every dotted key of `given` that has no effect in a configuration, in a line for each reason, of clients
-    that never train, and of a trace in which no active client fails."""
+    """Warns of every dotted key of `given` that has no effect in a configuration, in a line for each reason, and of
+    clients that never train."""
     flat, idle = flatten(config), find(config)
     if algorithms.get(config.algorithm).clients and config.pre_rounds >= config.rounds:
         warn(f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}; use fewer')
-    if config.failures.trace and not _fails_somebody(config):
-        why = f'no line names a client that is active in its round, up to {config.rounds} (docs/costs.md)'
-        warn(f'config.failures.trace={config.failures.trace} has no effect: {why}')
     reasons: dict[str, list[str]] = {}
     for key in given:
         if key in idle:
             reasons.setdefault(idle[key], []).append(f'config.{key}={flat[key]}')
     for why, named in reasons.items():
         warn(f'{", ".join(named)} {"has" if len(named) == 1 else "have"} no effect: {why}')
-
-
-def _fails_somebody(config: ConfigDict) -> bool:
-    """Whether a line of the trace names an active client, of any seed."""
-    fed, path = config.federation, config.failures.trace
-    sizes = fed.num_clients, fed.num_active, len(config.data.tasks) or 1
-    return any(
-        set(draw_cohort(seed, index, *sizes).tolist()) & fails.keys()
-        for index, fails in failures.read_trace(path, failures.hash_of(path)).items()
-        for seed in config.seeds or (config.seed,)
-        if index < config.rounds
-    )
 
 
 def find(config: ConfigDict) -> dict[str, str]:
@@ -64,7 +46,6 @@ def find(config: ConfigDict) -> dict[str, str]:
     idle = {
         **{key: why for key, why in by_table if why},
         **dict(_by_partition(config)),
-        **dict(_by_data(flat)),
         **dict(_by_several(flat, method)),
     }
     if flat['diagnostics_every']:  # which apply it in any case
@@ -102,7 +83,6 @@ def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.M
 def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
     """What is idle by more than one key."""
     pseudo_labels, k_s, adapts = flat['pseudo_labels'], flat['k_s'], _adapts_k_s(flat, method)
-    no_norm = f"model.name='{flat['model.name']}' has no BatchNorm"
     late = flat['failures.deadline_seconds']  # the other costs decide which clients are late
     cost = ['cost.server_teraflops'] if late else [key for key in _group(flat, 'cost') if key != 'cost.enabled']
     counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # labeled rows have them, too
@@ -125,33 +105,10 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
         (['local.optimizer_state'], flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
         (['federation.mu'], method.labels_alone(flat), 'the clients train on labeled images alone'),
-        (['client_teacher_bn'], _lacks(flat['model.name'], 'norm', 'dropout'), f'{no_norm} and no dropout'),
-        (['model.batch_norm_variance'], _lacks(flat['model.name'], 'norm'), no_norm),
-        (
-            ['semifl.batch_norm_data'],
-            _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
-            no_norm,
-        ),
         (['parallel.trials'], not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:
             yield from ((key, why) for key in idle)
-
-
-def _by_data(flat: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Where the images come from; `data.load` refuses some that would be idle."""
-    name = sources.ALIASES.get(flat['data.name'], flat['data.name'])
-    idle: tuple[str, ...] = ()
-    why = f"data.name='{name}' does not read it"
-    if flat['data.fake']:
-        idle, why = ('data_dir', 'cache_dir', 'image_folder', 'class_list'), 'the images are synthetic (data.fake)'
-    elif name in sources.READERS:
-        idle = ('data_dir', 'cache_dir')
-    elif name == pascal_context.NAME:
-        idle = ('data_dir',)
-    elif flat['data.image_folder'] and name in (folder.FOLDER, folder.IMAGE100, folder.CINIC10):
-        idle, why = ('data_dir',), 'the images are those in data.image_folder'
-    yield from ((f'data.{key}', why) for key in idle)
 
 
 def _by_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
@@ -189,12 +146,3 @@ def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
     """Whether K_s may change in the course of a run."""
     by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
     return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
-
-
-def _lacks(model: str, *parts: str) -> bool:
-    """Whether no layer of a model for classification has any of `parts`, 'norm' (BatchNorm) and 'dropout'; False for a
-    user's own, which may have them anywhere."""
-    make = zoo.ARCHITECTURES.get(model)
-    if make is None or getattr(make, 'func', make).__module__ != zoo.__name__:
-        return False
-    return not any(getattr(layer(name='probe'), part, 0) for layer in make(1, FLOAT32).layers for part in parts)

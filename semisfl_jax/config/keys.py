@@ -33,7 +33,6 @@ ADDED: Mapping[str, Any] = {
 }
 
 AUTO = 'auto'  # leaves a key to the method, or to the machine
-MANY_RUNS = {'study': 'studies', 'sweep': 'sweeps'}  # what begins the keys of configurations of many runs
 SYNONYMS = {  # what else a key is called -> the key
     'learning_rate': 'lr',
     'alpha': 'federation.alpha',
@@ -107,9 +106,6 @@ def unknown(key: object, known: Iterable[str], where: str = '') -> str:
     inside = next((name for name in known if name.startswith(f'{key}.')), '')
     if inside:
         return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
-    for kind, plural in MANY_RUNS.items():
-        if str(key).startswith(f'{kind}_') and not any(name.startswith(f'{kind}_') for name in known):
-            return f'config.{key} belongs to {plural}; leave it out, or give one of configs/{plural}'
     name = meant(str(key), known)
     hint = f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
     return f'config.{key} is not a key{where}; {hint}'
@@ -139,11 +135,6 @@ def types(config: ConfigDict, prefix: str = '') -> dict[str, type]:
         inner = isinstance(value, ConfigDict)
         found |= types(value, f'{prefix}{key}.') if inner else {prefix + key: config.get_type(key)}
     return found
-
-
-def optional() -> set[str]:
-    """The keys that may be None: those with None as their default."""
-    return {key for key, value in defaults().items() if value is None}
 
 
 def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> None:

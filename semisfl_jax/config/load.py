@@ -1,7 +1,4 @@
-"""Configurations from a file of the package or of a user, by name or path, and the 'official' setting.
-
-Whatever is wrong with a file becomes a one-line error.
-"""
+"""Configurations from a file of the package or of a user, by name or path, and the 'official' setting."""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ import importlib.util
 import inspect
 import os
 import sys
-import sysconfig
-import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from importlib import resources
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
@@ -24,11 +19,9 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax.config import keys
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, first_line, nearest, shorten, warn, with_article
+from semisfl_jax.core.errors import UserError, nearest, shorten, warn, with_article
 
 CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
-_EXPECTED = 'a configuration is a Python file with get_config()'
-_INSTALLED = (Path(__file__).parents[1], *(Path(sysconfig.get_path(name)) for name in ('stdlib', 'platstdlib')))
 
 
 def get_config(
@@ -55,7 +48,7 @@ def get_config(
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    types, optional = keys.types(config), keys.optional()
+    types, defaults = keys.types(config), keys.defaults()
     for key, value in given.items():
         if key not in types:
             raise UserError(keys.unknown(key, types, ' of this configuration'))
@@ -63,7 +56,7 @@ def get_config(
             value = value.item()
         elif isinstance(value, range):
             value = tuple(value)
-        keys.check_type(key, value, types[key], may_be_none=key in optional)
+        keys.check_type(key, value, types[key], may_be_none=defaults.get(key, 0) is None)
         config.update_from_flattened_dict({key: value})
     apply_setting(config, given=given.keys())
     return config
@@ -84,93 +77,51 @@ def find(given: str) -> Path:
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
     if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
         return packaged
-    raise UserError(f'there is no configuration file {path}; {_meant(path)} (see --help)')
-
-
-def _meant(path: Path) -> str:
-    """A hint for a configuration file that does not exist."""
-    files: dict[str, Path] = {}
-    folders = [root / name for root in (Path('configs'), CONFIGS) for name in ('', *keys.MANY_RUNS.values())]
-    for folder in (path.parent, *folders):
-        for file in sorted(folder.glob('*.py')) if os.path.isdir(folder) else ():
-            if file.stem != 'default' and 'def get_config' in file.read_text(errors='replace'):
-                ours = file.is_relative_to(CONFIGS)
-                files.setdefault(file.stem, file.relative_to(CONFIGS).with_suffix('') if ours else file)
-    name = nearest(path.stem, files)
-    return f'did you mean {files[name]}?' if name else 'see configs/ for those available'
+    files = sorted(CONFIGS.rglob('*.py'), key=lambda file: -len(file.parts))  # of two with a name, the upper one counts
+    names = {file.stem: file.relative_to(CONFIGS).with_suffix('') for file in files}
+    hint = f'did you mean {names[name]}?' if (name := nearest(path.stem, names)) else 'see configs/ for those available'
+    raise UserError(f'there is no configuration file {path}; {hint} (see --help)')
 
 
 def load_file(path: Path, settings: str | None) -> ConfigDict:
     """What get_config() of the file `path` returns, given what follows the colon, None if there is none.
 
     Raises:
-      UserError: it is not a Python file, has no get_config(), or fails; with the line of the file.
+      UserError: it has no get_config(), or one that takes other arguments or returns no configuration.
     """
-    module = run_file(path)
-    function = getattr(module, 'get_config', None)
+    function = getattr(run_file(path), 'get_config', None)
     if not callable(function):
-        raise UserError(_data(path) or f'{path} has no get_config(); {_EXPECTED}')
+        raise UserError(f'{path} has no get_config(); a configuration is a Python file with get_config()')
     arguments = () if settings is None else (settings,)
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError as error:
         wrong = f"takes no settings; leave out ':{settings}'" if arguments else 'needs settings; write FILE:SETTINGS'
         raise UserError(f'{path}: get_config() {wrong}') from error
-    try:
-        config = function(*arguments)
-    except UserError:
-        raise
-    except Exception as error:  # of the user's code
-        raise UserError(_failed(path, error)) from error
+    config = function(*arguments)
     if not isinstance(config, ConfigDict) or isinstance(config, FrozenConfigDict):
         what = 'None' if config is None else with_article(type(config).__name__)
         raise UserError(f'{path}: get_config() returned {what}; it must end with `return config`, a ConfigDict')
     return config
 
 
-def run_file(path: Path, expected: str = _EXPECTED) -> ModuleType:
-    """Runs the Python file `path`, which may import what lies beside it; `expected` says what it should be.
+def run_file(path: Path) -> ModuleType:
+    """Runs the Python file `path`, which may import what lies beside it; its errors are those of any Python program.
 
     Raises:
-      UserError: it is no Python, or fails; with its line.
+      UserError: it is a file of a run.
     """
+    if path.suffix in ('.json', '.jsonl'):
+        again = f'to go on, repeat the command of that run with --workdir={path.parent}'
+        raise UserError(f'{path} was written by a run, and is not a Python file: {again}')
     loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
-    if (beside := str(path.parent.absolute())) not in sys.path:  # what the file imports may lie beside it
+    if (beside := str(path.parent.absolute())) not in sys.path:
         sys.path.append(beside)
     module = sys.modules[loader.name] = importlib.util.module_from_spec(spec)  # where dataclasses look for it
-    try:
-        loader.exec_module(module)
-    except UserError:
-        raise
-    except SyntaxError as error:
-        where = f'{error.filename or path}' + (f', line {error.lineno}' if error.lineno else '')
-        raise UserError(_data(path, expected) or f'{where}: {error.msg}; {expected}') from error
-    except Exception as error:  # of the user's code
-        raise UserError(_data(path, expected) or _failed(path, error)) from error
+    loader.exec_module(module)
     return module
-
-
-def _failed(path: Path, error: Exception) -> str:
-    """Where the user's code failed, in the file `path` or in one that it imports: 'FILE, line 3: TypeError: …'."""
-
-    def installed(file: str) -> bool:  # of this package, of Python or of another library
-        library = {'site-packages', 'dist-packages'} & set(Path(file).parts)
-        return file.startswith('<') or bool(library) or any(Path(file).is_relative_to(each) for each in _INSTALLED)
-
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if frame.filename == str(path) or not installed(frame.filename)]
-    where = f'{theirs[-1].filename}, line {theirs[-1].lineno}' if theirs else path
-    return f'{where}: {type(error).__name__}: {first_line(error)}; correct the file'
-
-
-def _data(path: Path, expected: str = _EXPECTED) -> str:
-    """What a file of JSON is, and what to do instead; '' for any other."""
-    if path.name == 'config.json':
-        again = f'repeat the command of that run with --workdir={path.parent}'
-        return f'{path} was written by a run, and is not a Python file: to go on, {again}'
-    return f'{path} holds data; {expected}' if path.suffix in ('.json', '.jsonl') else ''
 
 
 # --- the 'official' setting
@@ -193,12 +144,10 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
     papers.
 
     Raises:
-      UserError: the method has no 'official' setting, or `given` has what this fills in.
+      UserError: the method has no 'official' setting.
     """
     if config.get('setting') != 'official':  # which a user's file may lack; `check` says so
         return
-    if 'official_keys' in given and config.official_keys:
-        raise UserError(_filled_in(config.official_keys))
     flat = keys.flat(config)
     official = _official(flat)
     values = {key: value for key, value in official.items() if key not in given}
@@ -216,18 +165,9 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
 
 
 def check_setting(flat: Mapping[str, Any]) -> None:
-    """Raises UserError if `setting` is 'official' but was never applied, or if another one has `official_keys`."""
-    if flat['setting'] != 'official':
-        if flat['official_keys']:
-            raise UserError(_filled_in(flat['official_keys']))
-        return
-    _official(flat)
-    if not flat['official_keys']:
+    """Raises UserError if `setting` is 'official' but was never applied."""
+    if flat['setting'] == 'official' and _official(flat) and not flat['official_keys']:
         raise UserError("config.setting='official' has none of its values; call config.apply_setting(config)")
-
-
-def _filled_in(named: Sequence[str]) -> str:
-    return f"config.official_keys holds {named[0]!r}, but setting='official' fills it in; leave it out"
 
 
 def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -43,8 +43,7 @@ def main(argv: list[str]) -> int:
     def draw_all() -> None:
         folders = runs.folders(values, argv)
         if own := values['import'].value:
-            file = file_io.check_file(own, '--import', LONGEST)
-            load.run_file(file, 'give a Python file that registers what is yours')
+            load.run_file(file_io.check_file(own, '--import', LONGEST))
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     names = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()], '<<')
