@@ -121,7 +121,7 @@ def test_a_mistake_in_a_sweep_is_one_line(make, why):
         ({'seed': 1}, 'config.seed cannot be changed in a sweep; write --config.seeds=100,101'),
         ({'algorithm': 'fedavg'}, 'write --config.sweep_methods=NAME'),
         ({'setting': 'official'}, "leave it at 'harmonized'"),
-        ({'sweep_methods': ('fedavg',)}, "'fedavg' is not in toy; use one of semisfl, SemiSFL"),
+        ({'sweep_methods': ('fedavg',)}, "'fedavg' is not a method of toy; use one of semisfl, SemiSFL"),
     ],
 )
 def test_a_change_that_a_sweep_cannot_have_is_one_line(given, why):

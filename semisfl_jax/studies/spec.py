@@ -9,13 +9,13 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.training.evaluation import TRIVIAL_NAMES
 
@@ -133,15 +133,12 @@ class Study:
         for table in self.tables:
             yield from table.cells
 
-    def part(self, rows: Collection[str], columns: Collection[str]) -> Study:
-        """The study restricted to some rows and columns, under a different name if any cell is left out; a gain over a
-        row that is left out is left out, too. UserError: no table has a row or column, or no cell is left."""
-        for kind, asked in {'row': rows, 'column': columns}.items():
-            names = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
-            for name in asked:
-                if name not in names:
-                    hint = f'choose from {", ".join(names)}{did_you_mean(name, names)}'
-                    raise UserError(f'{self.name} has no {kind} {name!r}; {hint}')
+    def part(self, rows: Sequence[str], columns: Sequence[str]) -> Study:
+        """The study restricted to some rows and columns, (): all, under a different name if any cell is left out; a
+        gain over a row that is left out is left out, too. UserError: no table has a row or column, or no cell is left.
+        """
+        rows = named(rows, (cell.row for cell in self.cells()), f'a row of {self.name}')
+        columns = named(columns, (cell.column for cell in self.cells()), f'a column of {self.name}')
         tables = []
         for table in self.tables:
             chosen = (cell for cell in table.cells if cell.row in rows and cell.column in columns)
@@ -156,6 +153,17 @@ class Study:
             return part
         mark = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:6]
         return dataclasses.replace(part, name=f'{self.name}-part-{mark}')
+
+
+def named(words: Sequence[str], names: Iterable[str], what: str) -> list[str]:
+    """Those of `names` that the user gave as `words`, of which one may have several between commas; (): all. UserError:
+    a name is unknown, `what` it should be."""
+    known = list(dict.fromkeys(names))
+    found = [name for word in words for name in ([word] if word in known else word.split(','))]
+    for name in found:
+        if name not in known:
+            raise UserError(f"'{name}' is not {what}; {use_one_of(name, known)}")
+    return found or known
 
 
 def as_config(config: ConfigDict, study: Study) -> ConfigDict:

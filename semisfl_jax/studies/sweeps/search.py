@@ -111,19 +111,19 @@ def run(sweep: Sweep, storage: Any, session: Session) -> None:
         f'method{"s" * (len(sweep.entries) > 1)}, {sweep.trials} trial{"s" * (sweep.trials > 1)} each, '
         f'{total - len(missing)} of {total} done'
     )
-    with session.board(len(missing), len(missing) * sweep.config.rounds * len(sweep.seeds)) as board:
-        for entry in missing:
-            done = trials(storage, entry.title)
-            values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
-            job = sweeps.job(sweep, entry, values)
-            case = Case(sweep, entry, done, values, job, session.home / plan.RUNS / job.name)
-            words = ', '.join(f'{key}={value}' for key, value in values.items())
-            trial = _ended(case, session.make(board, job, f'{case.name}: {words}', partial(_stopped_after, case)))
-            study = optuna().create_study(
-                study_name=entry.title, storage=storage, load_if_exists=True, direction=_direction(trial)
-            )
-            study.add_trial(_frozen(trial, entry.ranges))
-            board.end(_outcome(trial, Result(entry, [*done, trial])))
+    session.count = len(missing)
+    for entry in missing:
+        done = trials(storage, entry.title)
+        values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
+        job = sweeps.job(sweep, entry, values)
+        case = Case(sweep, entry, done, values, job, session.home / plan.RUNS / job.name)
+        words = ', '.join(f'{key}={value}' for key, value in values.items())
+        trial = _ended(case, session.make(job, f'{case.name}: {words}', partial(_stopped_after, case)))
+        study = optuna().create_study(
+            study_name=entry.title, storage=storage, load_if_exists=True, direction=_direction(trial)
+        )
+        study.add_trial(_frozen(trial, entry.ranges))
+        session.end(_outcome(trial, Result(entry, [*done, trial])))
 
 
 def _stopped_after(case: Case) -> int:
