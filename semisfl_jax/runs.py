@@ -50,12 +50,12 @@ class Run(NamedTuple):
 
 
 def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
-    """The folders that a command line names beside its flags, `values`.
-
-    Raises:
-      UserError: a flag that `values` does not define, or with an invalid value.
-    """
-    return [file_io.expand_home(word, 'the folder') for word in command_line.own_flags(values, argv, others=False)[1:]]
+    """The folders that a command line names beside its flags, `values`. UserError: there is none, or a flag that
+    `values` does not define, or with an invalid value."""
+    words = command_line.own_flags(values, argv, others=False)[1:]
+    if not words:
+        raise UserError('no run is named; give the folders of runs')
+    return [file_io.expand_home(word, 'the folder') for word in words]
 
 
 def trials(folder: str | os.PathLike[str]) -> list[Path]:

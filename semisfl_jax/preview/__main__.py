@@ -154,17 +154,11 @@ def _floors(floors: Floors | None, experiment: Experiment, target: Target) -> st
     if target.bandwidth:
         hours = program.hours(floors, experiment, target)
         lines.append(
-            f'{config.rounds:,} rounds take no less than {_duration(hours)}: a floor, not a forecast\n'
+            f'{config.rounds:,} rounds take no less than {hours:.3g} hours: a floor, not a forecast\n'
             f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
             f'({target.source})'
         )
     return '\n'.join(lines)
-
-
-def _duration(hours: float) -> str:
-    unit, seconds = next((u for u in (('hour', 3600), ('minute', 60)) if hours * 3600 >= u[1]), ('second', 1))
-    number = f'{hours * 3600 / seconds:.3g}'
-    return f'{number} {unit}{"" if number == "1" else "s"}'
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
