@@ -118,8 +118,7 @@ UNKNOWN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('acuracy'))
         (with_table(cells=2 * ACCURACIES.cells), r'it has two cells at SemiSFL / Dir\(1\); give each a row or column'),
         (with_table(cells=(UNKNOWN,)), "measures 'acuracy', which is unknown; .*; did you mean 'accuracy'"),
         (with_table(cells=(GAIN,), reference=''), "is a gain over 'FedSGD', which has no cell in that column; add it"),
-        (with_table(title='Minutes'), "two tables called 'Minutes'"),
-        (dataclasses.replace(studies_toy.study(), tables=()), 'toy:smoke has no tables; give it some'),
+        (with_table(title='Minutes'), 'Minutes: another table has the same title'),
         (
             dataclasses.replace(studies_toy.study(), name='../toy'),
             r"a study is named '\.\./toy'; use letters",

@@ -93,7 +93,6 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
     [
         (lambda: toy(data__eval_split='test', data__num_validation=0), 'eval_split=.test.: a sweep needs .validation.'),
         (lambda: toy(trials=0), 'config.sweep_trials=0: use 1'),
-        (lambda: toy(trials=10**9), 'config.sweep_trials=1000000000: use 1 .untuned. to 10,000'),
         (lambda: toy(seeds=()), 'has no tuning seeds; write --config.seeds'),
         (lambda: toy(sweeps.entry('semisfl', ranges={})), 'toy, SemiSFL: semisfl has no ranges to search; add some'),
         (lambda: toy(sweeps.entry('semisfl', ranges=FOREIGN)), 'semifl.mixup_alpha, which semisfl does not read'),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -106,15 +107,9 @@ def this_machine() -> dict[str, str]:
     """This machine, and the commit of the checkout, with '+' for uncommitted changes, or the installed version."""
     checkout = Path(semisfl_jax.__file__).parents[1]
     version = f'version {semisfl_jax.__version__}'
-    if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
-        version = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
+    if (checkout / 'launch.py').is_file():
+        git = ['git', '-C', str(checkout), 'describe', '--always', '--abbrev=12', '--exclude=*', '--dirty=+']
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or no repository
+            version = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     cores = machine.cores()
     return {'commit': version, 'machine': f'{machine.processor()}, {cores} core{"s" if cores > 1 else ""}'}
-
-
-def _git(repository: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(['git', '-C', str(repository), *words], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return ''
-    return done.stdout.strip() if done.returncode == 0 else ''

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import filelock
 from tqdm import tqdm
 
 import semisfl_jax
@@ -34,7 +35,7 @@ from semisfl_jax.studies.sweeps import report as sweeps_report
 from semisfl_jax.training import interrupt, outputs
 
 LOGS = 'logs'
-NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2', 'filelock')
+NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2')
 _POLL_SECONDS = 0.5
 _SECONDS_BETWEEN_LINES = 60.0
 _STOPPED = 'stopped; the same command resumes from there'
@@ -79,9 +80,11 @@ def run(
     with file_io.writing('--workdir'):
         for path in (home / LOGS, home / plan.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
-    with _lock(folder) as free, interrupt.listen() as request:
-        if not free:
-            raise UserError(f'another process is writing {folder}; wait for it, or stop it first')
+    try:
+        lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
+    except filelock.Timeout as error:
+        raise UserError(f'another process is writing {folder}; wait for it, or stop it first') from error
+    with lock, interrupt.listen() as request:
         session = Session(home, launcher, say, request)
         if isinstance(definition, Study):
             _run_study(definition, folder, session)
@@ -233,23 +236,12 @@ class Session:
             time.sleep(_POLL_SECONDS)
 
 
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Locks other processes out of a folder for the duration of the block, as runs do; gives False if one is there."""
-    import filelock
-
-    try:
-        lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
-    except filelock.Timeout:
-        yield False
-        return
-    with lock:
-        yield True
-
-
 def _busy(folder: Path) -> bool:
     """Whether another process runs in a folder."""
-    if not os.access(folder / '.lock', os.W_OK):  # nothing there yet
+    if not (folder / '.lock').exists():
         return False
-    with _lock(folder) as free:
-        return not free
+    try:
+        with filelock.FileLock(folder / '.lock', blocking=False):
+            return False
+    except filelock.Timeout:
+        return True
