@@ -31,7 +31,7 @@ from semisfl_jax import models
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.machine import PRECISIONS
-from semisfl_jax.preview import program, requirements, targets
+from semisfl_jax.preview import program, targets
 from semisfl_jax.preview.program import Refused
 from semisfl_jax.preview.targets import HERE, TARGETS
 
@@ -111,7 +111,7 @@ def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
             evaluation = program.compile_evaluation(experiment, target, devices)
         except Refused as error:
             return {'refused': str(error)[:300], 'too_large': error.for_memory}
-        need = requirements.memory(experiment, round_, evaluation)
+        need = program.memory(experiment, round_, evaluation)
         phases = hlo.phases(hlo.parse(round_.text))
         return {
             'seconds': round(seconds, 1),

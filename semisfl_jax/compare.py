@@ -5,8 +5,7 @@ the runs of all of them. Runs that differ only in the seed form a group. For eve
 the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
 others; for every two groups, the mean of the paired differences over the seeds they share. Scores of validation images
 (data.eval_split) are named so, and never set against those of test images. Of dense tasks, the scores of trivial
-predictions stand beside them, once for all groups that share them. With --csv, the same numbers are written to
-a file, a line each.
+predictions stand beside them. With --csv, the same numbers are written to a file, a line each.
 """
 
 from __future__ import annotations
@@ -26,7 +25,6 @@ from absl import flags
 from semisfl_jax import tasks
 from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.runs import Run, folders, group, read, trials
 from semisfl_jax.training import evaluation
 from semisfl_jax.training.metrics import mean_and_error
@@ -70,36 +68,24 @@ def means(groups: Groups, scored: Scored) -> list[Mean]:
 
 
 def trivial_scores(groups: Groups) -> list[Mean]:
-    """The scores of the trivial predictions of dense tasks, once for all groups that share them."""
-    sharing: dict[tuple, tuple[list[Mean], list[str]]] = {}  # by what groups may share: all but the number of seeds
+    """The scores of the trivial predictions of dense tasks."""
+    rows = []
     for label, members in groups.items():
-        rows: list[Mean] = []
         for name in next(iter(members.values())).trivial_scores:
             scored = {run.folder: scores(run.trivial(name), 1) for run in members.values()}
-            rows += means({evaluation.TRIVIAL_NAMES[name]: members}, scored)
-        same = tuple((row.group, row.key, row.split, row.mean) for row in rows)
-        sharing.setdefault(same, (rows, []))[1].append(f'[{label}]')
-    found = []
-    for rows, labels in sharing.values():
-        of = f' of {", ".join(labels)}' if len(sharing) > 1 else ''
-        found += [row._replace(group=row.group + of) for row in rows]
-    return found
+            rows += means({f'{evaluation.TRIVIAL_NAMES[name]} of [{label}]': members}, scored)
+    return rows
 
 
-def differences(groups: Groups, scored: Scored) -> list[Mean | str]:
-    """Of every two groups with scores of one kind, over the seeds they share; or a line that says why there is none."""
-    rows: list[Mean | str] = []
+def differences(groups: Groups, scored: Scored) -> list[Mean]:
+    """Of every two groups with scores of one kind that share two seeds or more, over these."""
+    rows = []
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         runs = (*first.values(), *second.values())
-        if undefined := {run.key for run in runs if run.key not in scored[run.folder]}:
-            rows.append(f'no difference [{a}] - [{b}]: {", ".join(sorted(undefined))} is undefined in all evaluations')
-            continue
-        if len({(run.key.rpartition('_')[2], run.eval_split) for run in runs}) > 1:
-            continue
         shared = sorted(first.keys() & second.keys())
-        if len(shared) < 2:
-            have = 'one seed' if shared else 'no seed'
-            rows.append(f'no difference [{a}] - [{b}]: they share {have}, and it takes two')
+        if len(shared) < 2 or len({(run.key.rpartition('_')[2], run.eval_split) for run in runs}) > 1:
+            continue
+        if any(run.key not in scored[run.folder] for run in runs):  # undefined in all evaluations
             continue
         of_runs = [[scored[group[seed].folder][group[seed].key] for seed in shared] for group in (first, second)]
         values = [one - other for one, other in zip(*of_runs, strict=True)]
@@ -125,17 +111,14 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
         fewest = min(sum(record.get(run.key) is not None for record in run.records) for run in members.values())
         if fewest < last:
             lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
-    for difference in between:
-        if isinstance(difference, Mean):
-            change = f'{difference.mean:+.2f} ± {difference.standard_error:.2f} ({difference.seeds} seeds, paired)'
-            difference = f'difference [{difference.group}] - [{difference.minus}]: {change}'
-        lines.append(difference)
+    for row in between:
+        change = f'{row.mean:+.2f} ± {row.standard_error:.2f} ({row.seeds} seeds, paired)'
+        lines.append(f'difference [{row.group}] - [{row.minus}]: {change}')
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
     if unknown:
         lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
-    numbers = [*of_models, *trivially, *(row for row in between if isinstance(row, Mean))]
-    return [*lines, '* headline model of the method'], numbers
+    return [*lines, '* headline model of the method'], [*of_models, *trivially, *between]
 
 
 def _csv(rows: Sequence[Mean]) -> bytes:
@@ -166,8 +149,6 @@ def main(argv: list[str]) -> int:
 
     def compare() -> None:
         found = [trial for folder in folders(values, argv) for trial in trials(folder)]
-        if not found:
-            raise UserError('no run to compare; give the folders of runs')
         lines, rows = _compare([read(folder) for folder in found], values.last)
         print('\n'.join(lines))
         if values.csv:

@@ -16,7 +16,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import command_line, keys
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.tasks import ACCURACY, Score, score_key
 from semisfl_jax.training import metrics
 
@@ -30,7 +30,6 @@ class Run(NamedTuple):
     headline: str  # the output that counts: a model, or a dense task; one of `tasks.OUTPUTS`
     records: list[dict[str, Any]]  # the lines of metrics.jsonl
     score: Score = ACCURACY  # by which it is judged
-    modified: bool = False  # its files are not what the run wrote
     trivial_scores: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})  # as in summary.json
 
     @property
@@ -51,12 +50,12 @@ class Run(NamedTuple):
 
 
 def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
-    """The folders that a command line names beside its flags, `values`.
-
-    Raises:
-      UserError: a flag that `values` does not define, or with an invalid value.
-    """
-    return [file_io.expand_home(word, 'the folder') for word in command_line.own_flags(values, argv, others=False)[1:]]
+    """The folders that a command line names beside its flags, `values`. UserError: there is none, or a flag that
+    `values` does not define, or with an invalid value."""
+    words = command_line.own_flags(values, argv, others=False)[1:]
+    if not words:
+        raise UserError('no run is named; give the folders of runs')
+    return [file_io.expand_home(word, 'the folder') for word in words]
 
 
 def trials(folder: str | os.PathLike[str]) -> list[Path]:
@@ -66,7 +65,7 @@ def trials(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def read(folder: str | os.PathLike[str]) -> Run:
-    """Reads a finished run of one seed. Warns if its config.json or summary.json is not what the run wrote.
+    """Reads a finished run of one seed.
 
     Raises:
       UserError: `folder` holds no finished run, or several.
@@ -87,25 +86,10 @@ def read(folder: str | os.PathLike[str]) -> Run:
     if len(records) < rounds or not any(headline.key in record for record in records):
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
-    fault = ''
-    if file_io.has_seal(summary) and not file_io.is_sealed(summary):
-        fault = f'{folder / "summary.json"} was modified after the run wrote it'
-    elif summary.get('config_hash') not in (None, config_lib.identity_hash(config)):
-        fault = f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'
-    if fault:
-        warn(fault)
     settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
     settings['rounds'] = rounds
-    return Run(
-        folder,
-        settings,
-        seed,
-        headline.output,
-        records,
-        headline.score,
-        bool(fault),
-        summary.get('trivial_scores', {}),
-    )
+    trivial = summary.get('trivial_scores', {})
+    return Run(folder, settings, seed, headline.output, records, headline.score, trivial)
 
 
 def _as_given(settings: dict[str, Any]) -> dict[str, Any]:

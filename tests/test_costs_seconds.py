@@ -5,8 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from configs.default import Cost
 from semisfl_jax import costs
-from semisfl_jax.costs import network
+from semisfl_jax.costs import rounds
 from tests.prices import digits, everybody, paper_model
 
 
@@ -14,9 +15,9 @@ def twin_seconds(model, k_s, clients, index):
     """Iteration by iteration, client by client."""
     pieces, h, options = model.pieces, model.hparams, model.options
     unit = {'Mbps': 125_000.0, 'MBps': 1e6}[options.bandwidth_unit]
-    links = network.draw_links(options, model.seed, index, clients.ids, model.num_clients)
-    speeds = network.client_speeds(options, model.seed, model.num_clients)
-    for bandwidths, low, high in ((links.up, *options.client_out), (links.down, *options.client_in)):
+    up, down = rounds.draw_links(options, model.seed, index, clients.ids, model.num_clients)
+    speeds = rounds.client_speeds(options, model.seed, model.num_clients)
+    for bandwidths, low, high in ((up, *options.client_out), (down, *options.client_in)):
         assert np.all((bandwidths >= unit * low) & (bandwidths <= unit * high))
     server = options.efficiency * options.server_teraflops * 1e12
     b, features = h.batch_size, 4 * h.batch_size * pieces.feature_size
@@ -25,19 +26,19 @@ def twin_seconds(model, k_s, clients, index):
     row += clustering + (h.server_batch_size + h.queue_size) * pieces.pair_work.train
     seconds = k_s * h.server_batch_size * row / server
     started = [n for n in range(len(clients.ids)) if clients.started[n]]
-    seconds += max((2 * pieces.bottom / links.down[n] for n in started), default=0.0)
+    seconds += max((2 * pieces.bottom / down[n] for n in started), default=0.0)
     row = pieces.top_work.train + pieces.top_work.forward + clustering
     row += (model.num_active * b + 2 * h.queue_size) * pieces.pair_work.train
     for t in range(h.k_u):
         active = [n for n in started if clients.made[n] > t]
         client_seconds = [
             b * (pieces.bottom_work.train + pieces.bottom_work.forward) / speeds[clients.ids[n]]
-            + 2 * features / links.up[n]
-            + features / links.down[n]
+            + 2 * features / up[n]
+            + features / down[n]
             for n in active
         ]
         seconds += max(client_seconds, default=0.0) + len(active) * b * row / server
-    return seconds + max((pieces.bottom / links.up[n] for n in started if not clients.failed[n]), default=0.0)
+    return seconds + max((pieces.bottom / up[n] for n in started if not clients.failed[n]), default=0.0)
 
 
 @pytest.mark.parametrize('unit', ['Mbps', 'MBps'])
@@ -75,41 +76,36 @@ def test_transfers_of_cifar10_at_the_papers_bandwidth():
 def test_seconds_of_a_round_on_whole_models():
     model = digits(algorithm='fedavg')
     clients = costs.drop(everybody(model, ids=[1, 3, 4, 6, 9]), np.array([np.inf, 3, np.inf, np.inf, np.inf]))
-    links = network.draw_links(model.options, model.seed, 4, clients.ids, model.num_clients)
-    speeds = network.client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
+    up, down = rounds.draw_links(model.options, model.seed, 4, clients.ids, model.num_clients)
+    speeds = rounds.client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
     work = model.hparams.batch_size * (model.pieces.whole_work.train + model.pieces.whole_work.forward)
     size = model.pieces.whole_bytes
     expected = []
     for n in range(5):
         steps = 3 if n == 1 else 7
-        expected.append(size / links.down[n] + steps * work / speeds[n] + (0 if n == 1 else size / links.up[n]))
+        expected.append(size / down[n] + steps * work / speeds[n] + (0 if n == 1 else size / up[n]))
     assert costs.price_round(model, 4, 0, clients).simulated_seconds == pytest.approx(max(expected), rel=1e-12)
 
 
 def test_a_server_model_that_takes_turns_takes_the_sum():
     model = digits()
     clients = everybody(model, ids=[1, 3, 4, 6, 9])
-    paces = costs.rounds.Paces(*(np.arange(1.0, 6.0) * scale for scale in (1, 10, 100)))
-    seconds = costs.rounds._client_seconds('sequential', clients, paces, paces.end, 2.0)
+    paces = rounds.Paces(*(np.arange(1.0, 6.0) * scale for scale in (1, 10, 100)))
+    seconds = rounds._client_seconds('sequential', clients, paces, paces.end, 2.0)
     assert seconds == 5 + 7 * (10 + 20 + 30 + 40 + 50 + 5 * 2.0) + 500
 
 
 def test_links_depend_on_seed_round_and_client_alone():
-    options = network.CostOptions()
-    all_ = network.draw_links(options, 3, 8, np.arange(20), 20)
-    some = network.draw_links(options, 3, 8, np.array([4, 17]), 20)
-    np.testing.assert_array_equal(some.up, all_.up[[4, 17]])
-    for other in (
-        network.draw_links(options, 4, 8, np.arange(20), 20),
-        network.draw_links(options, 3, 9, np.arange(20), 20),
-    ):
-        assert not np.any(other.up == all_.up)
-        assert not np.any(other.down == all_.down)
+    all_ = rounds.draw_links(Cost(), 3, 8, np.arange(20), 20)
+    some = rounds.draw_links(Cost(), 3, 8, np.array([4, 17]), 20)
+    np.testing.assert_array_equal(some, all_[:, [4, 17]])
+    for seed, index in ((4, 8), (3, 9)):
+        assert not np.any(rounds.draw_links(Cost(), seed, index, np.arange(20), 20) == all_)
 
 
 def test_every_class_of_device_has_its_share():
-    options = network.CostOptions(devices=('jetson_nano', 'jetson_tx2', 'jetson_agx_xavier'))
-    speeds, counts = np.unique(network.client_speeds(options, 0, 31), return_counts=True)
+    options = Cost(devices=('jetson_nano', 'jetson_tx2', 'jetson_agx_xavier'))
+    speeds, counts = np.unique(rounds.client_speeds(options, 0, 31), return_counts=True)
     np.testing.assert_allclose(speeds, 0.3 * np.array([0.2359296e12, 0.6656e12, 1.410048e12]))
     assert sorted(counts) == [10, 10, 11]
 

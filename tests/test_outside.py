@@ -283,14 +283,6 @@ def returning(change=lambda before, after: after, **metrics):
         (returning(loss_rows=jnp.zeros(3)), "metric 'loss_rows' is float32 [3]; return a scalar, such as a mean"),
         (dataclasses.replace(METHOD, price=lambda context: 3), 'its price returns 3; return a ClientCost, such as '),
         (
-            dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(download=-5)),
-            'its price has download=-5; use finite numbers, 0 or more',
-        ),
-        (
-            dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(step_work=np.array([1.0, np.inf, 2.0]))),
-            'its price has step_work=[ 1. inf 2.]; use finite',
-        ),
-        (
             dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(order='sequentiel')),
             "its price has order='sequentiel'; use one of independent, synchronized, sequential; did you mean 'seq",
         ),

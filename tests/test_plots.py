@@ -98,17 +98,12 @@ def test_confusion_is_a_share_of_the_true_class(drawn):
     assert texts == [(0, 0, '75'), (1, 0, '25'), (0, 2, '50'), (2, 2, '50')]
 
 
-def test_rates_are_pairs_of_bars_or_points(drawn):
+def test_rates_are_pairs_of_points(drawn):
     _, ax = drawn()
     inside.rates(ax, diagnostics.Rates(np.array([0.5, 0.0]), np.array([0.75, NAN])), 'Client')
-    confident, right = ax.containers
-    assert heights(confident) == [50, 0]
-    np.testing.assert_array_equal(heights(right), [75, NAN])
-    _, ax = drawn()
-    inside.rates(ax, diagnostics.Rates(np.arange(30) / 100, np.full(30, 0.5)))
     confident, right = ax.lines
-    np.testing.assert_allclose(points(confident), [[n, n] for n in range(30)])
-    np.testing.assert_allclose(points(right), [[n, 50] for n in range(30)])
+    np.testing.assert_allclose(points(confident), [[0, 50], [1, 0]])
+    np.testing.assert_array_equal(points(right), [[0, 75], [1, NAN]])
 
 
 @pytest.mark.parametrize(('rounds', 'edges'), [([10, 20, 40], [5, 15, 30, 50]), ([4], [3.5, 4, 4.5])])

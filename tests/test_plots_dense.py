@@ -154,7 +154,7 @@ def test_colors_of_classes_differ():
 def test_a_figure_has_images_maps_and_a_key(name, outputs, numbers):
     """The key numbers classes downward and scales upward."""
     maps = np.zeros((2, 3, 4, 5), np.uint8)
-    figure = inside.predictions(np.zeros((3, 4, 5, 1), np.uint8), [collect.Row(tasks.make(name, outputs), *maps)])
+    figure = inside.predictions(np.zeros((3, 4, 5, 1), np.uint8), [(tasks.make(name, outputs), *maps)])
     assert len(figure.axes) == 3 * 3 + 1
     key = figure.axes[-1]
     assert [text.get_text() for text in key.get_yticklabels()] == numbers
@@ -186,20 +186,20 @@ def test_of_several_models_the_first_is_drawn(monkeypatch):
     )
     monkeypatch.setattr(load, 'experiment', lambda folder: trial)
     monkeypatch.setattr(load, 'state', lambda folder, built: (9, jnp.float32(1)))
-    drawn = collect.predictions('run')
+    drawn, maps, number, models = collect.predictions('run')
     rows = [0, 1, 2, 3, 6, 7]
-    assert (drawn.round, drawn.models, drawn.images.ravel().tolist()) == (9, 2, rows)
-    assert [row.task.name for row in drawn.rows] == ['semseg', 'depth']
-    for row in drawn.rows:
-        np.testing.assert_array_equal(row.truth, truth[row.task.name][rows])
-    semseg, depth = (row.predicted.ravel() for row in drawn.rows)
+    assert (number, models, drawn.ravel().tolist()) == (9, 2, rows)
+    assert [task.name for task, _, _ in maps] == ['semseg', 'depth']
+    for task, shown, _ in maps:
+        np.testing.assert_array_equal(shown, truth[task.name][rows])
+    semseg, depth = (predicted.ravel() for _, _, predicted in maps)
     assert semseg.tolist() == [2] * 6  # the second model has 0
     np.testing.assert_allclose(depth, [2.54 * (row + 1) for row in rows], rtol=1e-6)
     # Truths of 2 x 1 and 1 x 3 pixels are drawn as large as the images, by what is under their centers
     truth['depth'] = np.full((8, 2, 3), 255, np.uint8)
     truth['depth'][::2, :2, 0], truth['depth'][1::2, 0] = [[5, 6]], [7, 8, 9]
     trial.dataset.test_sizes = np.array([[2, 1], [1, 3]] * 4)
-    assert collect.predictions('run').rows[1].truth.ravel().tolist() == [6, 8, 6, 8, 6, 8]
+    assert collect.predictions('run')[1][1][1].ravel().tolist() == [6, 8, 6, 8, 6, 8]
 
 
 # --- a real run

@@ -93,8 +93,7 @@ def test_the_figures_show_the_run(folder):
     assert {tuple(map(int, point)) for point in figures['partition'].axes[0].collections[0].get_offsets()} == held
 
     confident = diagnosis['teacher_confident'].sum(axis=(1, 2)) / diagnosis['unlabeled'].sum(axis=1)
-    bars = figures['clients'].axes[0].containers[0]
-    np.testing.assert_allclose([bar.get_height() for bar in bars], 100 * confident)
+    np.testing.assert_allclose(figures['clients'].axes[0].lines[0].get_ydata(), 100 * confident)
     edges = figures['mask_history'].axes[0].collections[0].get_coordinates()
     assert edges[0, :, 0].tolist() == [1, 3, 5]
     titles = [ax.get_title() for ax in figures['queue'].axes]

@@ -10,7 +10,7 @@ from configs import svhn
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import machine
-from semisfl_jax.preview import program, requirements, targets
+from semisfl_jax.preview import program, targets
 from semisfl_jax.preview.__main__ import main
 from semisfl_jax.preview.targets import Devices
 from semisfl_jax.training import experiment as experiment_lib
@@ -91,7 +91,7 @@ def test_memory_is_that_of_the_program_of_a_run(compiled):
     assert round_.memory.temporary == analysis.temp_size_in_bytes
     assert round_.memory.outputs == analysis.output_size_in_bytes - analysis.alias_size_in_bytes
     assert round_.memory.outputs < 1000  # the state takes the place of its argument
-    need = requirements.memory(compiled[0], round_, evaluation)
+    need = program.memory(compiled[0], round_, evaluation)
     images = 1437 * 8 * 8 + 4 * 1437
     test_set = 360 * 8 * 8 + 4 * 360 + 360  # one batch: images, labels, which of them count
     assert need.shared == images + test_set
@@ -100,42 +100,19 @@ def test_memory_is_that_of_the_program_of_a_run(compiled):
 
 def test_what_fits():
     target = targets.Target('x', 'tpu', 'X', memory=1000)
-    assert requirements.MemoryNeed(1000, 0).fits(target)
-    assert not requirements.MemoryNeed(1001, 0).fits(target)
-    assert requirements.MemoryNeed(300, 100).trials(target) == 4  # 900 beside the images, 200 each
-    assert requirements.MemoryNeed(1001, 0).trials(target) == 0
+    assert program.MemoryNeed(1000, 0).fits(target)
+    assert not program.MemoryNeed(1001, 0).fits(target)
+    assert program.MemoryNeed(300, 100).trials(target) == 4  # 900 beside the images, 200 each
+    assert program.MemoryNeed(1001, 0).trials(target) == 0
     assert targets.Target('x', 'gpu', 'X', memory=1000).usable == 750
-    assert requirements.MemoryNeed(10**9, 0).fits(targets.Target('x', 'cpu', 'X', memory=None))
+    assert program.MemoryNeed(10**9, 0).fits(targets.Target('x', 'cpu', 'X', memory=None))
 
 
 def test_a_run_that_does_not_fit(capsys, monkeypatch, compiled):
-    """The tiny run in a memory that is too small for it by a byte, and in one that no run fits."""
-    need = requirements.memory(*compiled).total
+    """The tiny run in a memory that is too small for it by a byte."""
+    need = program.memory(*compiled).total
     monkeypatch.setattr(machine, 'host_memory', lambda: need - 1)
     assert main([*WORDS, '--target=cpu']) == 2
     printed = capsys.readouterr()
     assert 'fits: no\n' in printed.out
-    assert_one_line(printed.err, ['does not fit', 'client_chunk=3', '--fit'])
-    monkeypatch.setattr(machine, 'host_memory', lambda: 1000)
-    assert main([*WORDS, '--target=cpu', '--fit']) == 2
-    assert_one_line(capsys.readouterr().err, ['does not fit', 'not even one client at a time'])
-
-
-@pytest.mark.parametrize(('largest', 'words'), [(2, ['client_chunk=2 fits']), (0, ['not even one client'])])
-def test_a_chunk_that_fits(largest, words, capsys, monkeypatch, compiled):
-    """With 10 clients 5 are tried, then 2, then 1."""
-    _, round_, evaluation = compiled
-    tried = []
-
-    def compile_round(experiment, *others):
-        tried.append(experiment.config.federation.client_chunk)
-        fits = 0 < tried[-1] <= largest
-        if fits:
-            return round_
-        raise program.Refused('RESOURCE_EXHAUSTED: out', for_memory=True)
-
-    monkeypatch.setattr(program, 'compile_round', compile_round)
-    monkeypatch.setattr(program, 'compile_evaluation', lambda *arguments: evaluation)
-    assert main([*WORDS, '--target=cpu', '--fit', '--config.federation.num_active=10']) == 2
-    assert_one_line(capsys.readouterr().err, words)
-    assert tried == [0, 5, 2] + [1] * (not largest)
+    assert_one_line(printed.err, ['does not fit', 'client_chunk=3'])

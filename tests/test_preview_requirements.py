@@ -9,7 +9,7 @@ from benchmarks import arithmetic
 from configs import cifar10, svhn
 from semisfl_jax import config as config_lib
 from semisfl_jax import core
-from semisfl_jax.preview import program, requirements, targets
+from semisfl_jax.preview import program, targets
 
 
 def padding(model):
@@ -23,7 +23,7 @@ def padding(model):
 @pytest.mark.parametrize(('model', 'config'), [('cnn', svhn.get_config()), ('alexnet', cifar10.get_config())])
 def test_arithmetic_by_hand(model, config):
     experiment = program.shape_experiment(config_lib.resolve(config), None)
-    work = requirements.floors(experiment)
+    work = program.floors(experiment)
     first, lost = padding(model)
     supervised = 100 * 64 * (arithmetic.supervised(model) - 4 * lost + first)
     images = 10 * 64 * (arithmetic.cross_entity(model) - 4 * lost + first)
@@ -41,7 +41,7 @@ def test_bytes_by_hand():
     top = 1600 * 512 + 512 + 512 * 10 + 10
     head = 1600 * 1600 + 1600 + 1600 * 128 + 128
     activations = experiment.costs.pieces.whole_activations
-    work = requirements.floors(experiment)
+    work = program.floors(experiment)
     whole = bottom + top + head
     assert work.supervised.bytes == 100 * (4 * 6 * whole + 2 * 64 * activations)
     assert work.clients.bytes == 50 * (4 * 4 * (10 * bottom + top + head) + 2 * 640 * activations)
@@ -49,14 +49,14 @@ def test_bytes_by_hand():
     per_round = max(work.supervised.operations / 494.5e12, work.supervised.bytes / 4.8e12)
     per_round += max(work.clients.operations / 494.5e12, work.clients.bytes / 4.8e12)
     assert config.precision == 'tf32'
-    assert requirements.hours(work, experiment, target) == pytest.approx(1000 * per_round / 3600)
+    assert program.hours(work, experiment, target) == pytest.approx(1000 * per_round / 3600)
 
 
 def test_clients_are_divided_and_the_server_is_not():
     config = config_lib.resolve(svhn.get_config())
     mesh = jax.sharding.AbstractMesh((4,), (core.AXIS,))
-    alone = requirements.floors(program.shape_experiment(config, None))
-    together = requirements.floors(program.shape_experiment(config, None)._replace(mesh=mesh))
+    alone = program.floors(program.shape_experiment(config, None))
+    together = program.floors(program.shape_experiment(config, None)._replace(mesh=mesh))
     assert together.supervised == alone.supervised
     assert together.clients.operations == pytest.approx(alone.clients.operations * 3 / 10)  # of 12, two of them padding
     assert together.clients.bytes < alone.clients.bytes

@@ -1,12 +1,11 @@
-"""The data that the figures of a study draw, and what its progress says."""
+"""The data that the figures of a study draw."""
 
 import numpy as np
 import pytest
 
 from semisfl_jax import tasks
 from semisfl_jax.plots import curves, style
-from semisfl_jax.studies import collect, engine, figures, plan
-from semisfl_jax.studies.engine import Board
+from semisfl_jax.studies import collect, engine, figures
 from tests import studies_toy
 
 NAMES = ('SemiSFL', 'FedSwitch')
@@ -63,27 +62,6 @@ def test_values_are_those_of_the_runs_beside_the_paper(root, monkeypatch):
     assert unit == 'Test accuracy after the last round (%)'
 
     assert np.isnan(calls[1][3]['SemiSFL']).all()  # minutes: the paper's are of CIFAR-10
-
-
-def test_progress_tells_what_is_left(tmp_path, capsys):
-    jobs = plan.jobs(studies_toy.study())[:2]
-    begun = tmp_path / jobs[1].name / 'seed_0'
-    begun.mkdir(parents=True)
-    (begun / 'metrics.jsonl').write_text('{}\n' * 3 + '{"round"')  # three of the twelve rounds of its three seeds
-    with Board(2, sum(job.rounds * len(job.seeds) for job in jobs), print) as board:
-        first = tmp_path / jobs[0].name
-        board.start(jobs[0].command(), 12, first)
-        first.mkdir()
-        (first / 'metrics.jsonl').write_text('{}\n' * 12)
-        board.end('done')
-        printed = capsys.readouterr().out
-        assert printed.startswith('[1/2] python launch.py --config=configs/digits.py ')
-        assert 'done  50 % of all rounds, about ' in printed  # 12 of 24
-        board.start(jobs[1].command(), 12, begun.parent)
-        assert '[2/2]' in capsys.readouterr().out
-        assert board._left().startswith('62 % of all rounds')  # 12 + 3
-        board.end('failed: no data')
-        assert 'failed: no data\n' in capsys.readouterr().out
 
 
 def test_a_panel_has_means_of_successive_evaluations():

@@ -84,8 +84,8 @@ def test_a_gain_waits_for_its_reference(tmp_path, monkeypatch):
     reference = plan.jobs_of(definition.tables[0].at('Local', 'Stuff'))[0]
     found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
     assert found['Table 3: stuff', 'M-Fed', 'Stuff'].missing == 'not run yet'
-    others = ({0: run(0, 0.4, 0.2)}, [], '')
-    monkeypatch.setattr(collect, '_read', lambda _, job: ({}, [], '') if job == reference else others)
+    others = {0: run(0, 0.4, 0.2)}, []
+    monkeypatch.setattr(collect, '_read', lambda _, job: ({}, []) if job == reference else others)
     found = collect.find(definition, tmp_path, {reference.name: 'no memory'})
     assert found['Table 3: stuff', 'M-Fed', 'Delta_m'].missing == 'Local: failed: no memory'
 

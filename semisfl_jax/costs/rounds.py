@@ -1,21 +1,24 @@
 """The price of a round: bytes sent, and seconds that it would have taken on the network of `config.cost`.
 
 A simulation alongside the training, from the configuration, the round's number, K_s, and the participation of the
-clients. It does not affect the training, except through `failures.deadline_seconds`.
+clients. It does not affect the training, except through `failures.deadline_seconds`. Bandwidths are drawn for every
+client and round from streams of `config.seed` that nothing else uses. They depend on neither the method nor the cohort,
+so all methods with the same seed see the same network.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError, found, shorten, use_one_of
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError, found, several, use_one_of
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.costs.network import CostOptions, Links, client_speeds, draw_links, server_speed
 from semisfl_jax.costs.prices import (
     ORDERS,
     PAPER_SIZES,
@@ -27,6 +30,22 @@ from semisfl_jax.costs.prices import (
     measure,
     supervised_work,
 )
+
+if TYPE_CHECKING:  # the folder of a checkout, which mypy can find
+    from configs.default import Cost
+else:
+    from semisfl_jax.configs.default import Cost
+
+BANDWIDTH_UNITS = {'Mbps': 1e6 / 8, 'MBps': 1e6}  # bytes per second
+
+# Peak float32 operations per second, 2 x CUDA cores x highest clock from NVIDIA's data sheets. The paper mentions 80
+# Jetson devices "under different modes" without their models; these four are an assumption.
+DEVICES = {
+    'jetson_nano': 2 * 128 * 0.9216e9,
+    'jetson_tx2': 2 * 256 * 1.300e9,
+    'jetson_xavier_nx': 2 * 384 * 1.100e9,
+    'jetson_agx_xavier': 2 * 512 * 1.377e9,
+}
 
 
 class RoundCost(NamedTuple):
@@ -54,7 +73,7 @@ class CostModel:
     num_clients: int  # N
     num_active: int  # A
     hparams: HParams
-    options: CostOptions
+    options: Cost
     model: ModelSpec  # with dense tasks not measured
     task_models: tuple[DenseSpec, ...] = ()  # of each dense task
     deadline: float = 0.0  # seconds after which the server proceeds without a client; 0: never
@@ -81,15 +100,12 @@ class CostModel:
         """A client's part of a round, for methods with a price; UserError: that of a user's method is none."""
         assert self.price is not None
         cost = self.price(context)
-        whose = f"method '{self.method}': its price"
         if not isinstance(cost, ClientCost):
-            raise UserError(f'{whose} returns {found(cost)}; return a ClientCost, such as costs.whole_model(context)')
+            advice = 'return a ClientCost, such as costs.whole_model(context)'
+            raise UserError(f"method '{self.method}': its price returns {found(cost)}; {advice}")
         if cost.order not in ORDERS:
-            raise UserError(f'{whose} has order={cost.order!r}; {use_one_of(str(cost.order), ORDERS)}')
-        for name, amount in cost._asdict().items():
-            values = np.asarray(0 if name == 'order' else amount)
-            if values.dtype.kind not in 'biuf' or not np.all(np.isfinite(values) & (values >= 0)):
-                raise UserError(f'{whose} has {name}={shorten(amount)}; use finite numbers, 0 or more')
+            hint = use_one_of(str(cost.order), ORDERS)
+            raise UserError(f"method '{self.method}': its price has order={cost.order!r}; {hint}")
         return cost
 
 
@@ -106,7 +122,6 @@ def build(
 
     `method`: an `algorithms.Method`; `may_fail`: whether clients may; `outputs`: of each dense task.
     """
-    options = {field.name: config.cost[field.name] for field in dataclasses.fields(CostOptions)}
     net, shape = config.model, (*image_shape,)  # hashable, whatever a reader gives
     return CostModel(
         method=method.name,
@@ -116,7 +131,7 @@ def build(
         num_clients=config.federation.num_clients,
         num_active=config.federation.num_active,
         hparams=hparams,
-        options=CostOptions(**options),
+        options=Cost(**config.cost),
         model=ModelSpec(net.name, num_classes, shape, net.split_index, net.projection, net.projection_dim),
         task_models=tuple(DenseSpec(net.name, count, shape, net.output_stride) for count in outputs),
         deadline=config.failures.deadline_seconds,
@@ -144,7 +159,7 @@ def price_round(
     `index`: the round, 0-based. `clients`: None for a round without a cohort (`pre_rounds`). `metrics`: of the round,
     which determine what some methods sent; None: the most that they can send.
     """
-    server = server_speed(model.options)
+    server = model.options.efficiency * 1e12 * model.options.server_teraflops  # operations per second that it reaches
     context = _context(model, index, clients, metrics)
     server_seconds = k_s * supervised_work(context, model.clustering) / server
     cost = model.client_cost(context)
@@ -214,12 +229,12 @@ class Paces(NamedTuple):
 
 
 def _paces(model: CostModel, index: int, clients: Clients, cost: ClientCost) -> Paces:
-    links: Links = draw_links(model.options, model.seed, index, clients.ids, model.num_clients)
+    up, down = draw_links(model.options, model.seed, index, clients.ids, model.num_clients)
     speed = client_speeds(model.options, model.seed, model.num_clients)[clients.ids]
     return Paces(
-        start=cost.download / links.down + cost.setup_upload / links.up + cost.setup_work / speed,
-        step=cost.step_download / links.down + cost.step_upload / links.up + cost.step_work / speed,
-        end=cost.upload / links.up,
+        start=cost.download / down + cost.setup_upload / up + cost.setup_work / speed,
+        step=cost.step_download / down + cost.step_upload / up + cost.step_work / speed,
+        end=cost.upload / up,
     )
 
 
@@ -244,6 +259,39 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
         between += float(count - done) * float(np.max(step[running]) + np.sum(running) * server_step)
         done = count
     return float(np.max(start)) + between + last
+
+
+# --- the network
+
+
+def draw_links(options: Cost, seed: int, index: int, ids: np.ndarray, num_clients: int) -> np.ndarray:
+    """Bytes per second [2, A], up and down, of the clients `ids` [A] in round `index` (0-based), uniform in the ranges
+    of the options."""
+    generator, unit = rng.host(seed, 'bandwidth', index), BANDWIDTH_UNITS[options.bandwidth_unit]
+    links = [unit * generator.uniform(*ends, num_clients) for ends in (options.client_out, options.client_in)]
+    return np.stack(links)[:, ids]
+
+
+def client_speeds(options: Cost, seed: int, num_clients: int) -> np.ndarray:
+    """Operations per second [N] that clients reach. Device models are equally frequent, up to one client."""
+    peaks = np.array([DEVICES[name] for name in options.devices])
+    places = rng.host(seed, 'devices').permutation(num_clients)
+    return options.efficiency * peaks[places % len(peaks)]
+
+
+def check_network(flat: dict[str, Any]) -> None:
+    """Raises UserError for bandwidths or devices of `config.cost`, in a flat configuration, that cannot be."""
+    for key in ('client_out', 'client_in'):
+        ends = flat[f'cost.{key}']
+        numbers = all(isinstance(end, int | float) and not isinstance(end, bool) for end in ends)
+        if len(ends) != 2 or not numbers or not 0 < ends[0] <= ends[1] < math.inf:
+            raise UserError(f'config.cost.{key}={tuple(ends)} must be two bandwidths above 0, as in (0.8, 8.0)')
+    devices = flat['cost.devices']
+    if not devices:
+        raise UserError(f'config.cost.devices is empty; name one or more of {", ".join(DEVICES)}')
+    if unknown := [name for name in devices if name not in DEVICES]:
+        hint = several('cost.devices', str(unknown[0])) or use_one_of(str(unknown[0]), DEVICES)
+        raise UserError(f'config.cost.devices holds {unknown[0]!r}, which is unknown; {hint}')
 
 
 # --- participation of the active clients: which started, how far each got, and which updates arrived

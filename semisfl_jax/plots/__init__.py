@@ -1,7 +1,5 @@
-"""Figures of runs, readable in print and without color vision.
-
-    python -m semisfl_jax.plots RUNDIR [RUNDIR ...] --out=DIR
-        [--format=png,svg] [--only=accuracy_rounds,partition]
+# ruff: noqa: F401
+"""Figures of runs, readable in print and without color vision: python -m semisfl_jax.plots RUNDIR [...] --out=DIR
 
 In a notebook, or for custom figures, each plot is a function that takes data and Axes:
 
@@ -15,5 +13,3 @@ imported when the first figure is made.
 """
 
 from semisfl_jax.plots import collect, curves, draw, inside, style
-
-__all__ = ['collect', 'curves', 'draw', 'inside', 'style']

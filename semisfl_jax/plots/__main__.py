@@ -57,12 +57,8 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
     UserError: a folder without a finished run, an unknown name or format, or a figure in `only` that cannot be drawn,
     after the others.
     """
-    if not folders:
-        raise UserError('no run to draw; give the folders of runs')
     if not out:
         raise UserError('--out is missing; give a folder for the figures')
-    if not formats:
-        raise UserError(f'--format is empty; give one or more of {", ".join(style.FORMATS)}')
     path = file_io.expand_home(out, '--out')
     for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, tuple(FIGURES))):
         if unknown := [name for name in given if name not in choices]:

@@ -42,29 +42,8 @@ class Curve(NamedTuple):
     look: Look | None = None  # None: assigned by its label among the curves it is drawn with
 
 
-class Embedding(NamedTuple):
-    """The feature space of one model after one round."""
-
-    title: str
-    points: np.ndarray  # [n, 2]
-    labels: np.ndarray  # [n]
-
-
-class Row(NamedTuple):
-    """The maps of a dense task."""
-
-    task: Task
-    truth: np.ndarray  # [n, H, W] uint8, IGNORED where there is none
-    predicted: np.ndarray  # [n, H, W] as from `Task.show`
-
-
-class Predictions(NamedTuple):
-    """Test images, and what the models of dense tasks make of them."""
-
-    images: np.ndarray  # [n, H, W, C] uint8
-    rows: list[Row]  # by task
-    round: int  # after which
-    models: int  # of each task, the first of which is taken
+# Of a dense task: truth [n, H, W] uint8, IGNORED where there is none, and what is predicted, as from `Task.show`
+Maps = tuple[Task, np.ndarray, np.ndarray]
 
 
 # --- curves
@@ -173,10 +152,10 @@ def history(folder: Path, last: int = 0) -> list[dict[str, np.ndarray]]:
     return [diagnostics.load(folder, number) for number in rounds[-last:]]
 
 
-def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
-    """Features of the first `most` test images from the bottoms of student and teacher, before training, when they are
-    equal, and at the last checkpoint. UserError: the run of one seed, its data or a checkpoint is missing, or the
-    method's model is not the `student` of its state (FedMatch: sigma + psi)."""
+def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[tuple[str, np.ndarray, np.ndarray]]:
+    """Title, points [n, 2] and labels [n] of the features of the first `most` test images from the bottoms of student
+    and teacher, before training, when they are equal, and at the last checkpoint. UserError: the run of one seed, its
+    data or a checkpoint is missing, or the method's model is not the `student` of its state (FedMatch: sigma + psi)."""
     trial = load.experiment(folder)
     if trial.method.in_parts:
         raise UserError(f'{folder}: the model of {trial.config.algorithm} has several parts; features cannot be drawn')
@@ -184,10 +163,10 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[Embedding]:
     normalize = experiment_lib.views(trial.config.augment, trial.dataset).normalize
     bottom = jax.jit(lambda variables, x: trial.model.bottom(variables, normalize(x), None, False)[0])
 
-    def embed(title: str, model: Any) -> Embedding:
+    def embed(title: str, model: Any) -> tuple[str, np.ndarray, np.ndarray]:
         size = trial.config.eval_batch_size
         parts = [bottom(model.bottom, images[start : start + size]) for start in range(0, len(images), size)]
-        return Embedding(title, tsne(np.concatenate(parts)), labels)
+        return title, tsne(np.concatenate(parts)), labels
 
     number, final = load.state(folder, trial)
     _, initial = load.state(folder, trial, round_number=0)
@@ -207,10 +186,13 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
         return TSNE(perplexity=perplexity, init='pca', random_state=seed, n_jobs=1).fit_transform(features)
 
 
-def predictions(folder: Path) -> Predictions:
+def predictions(folder: Path) -> tuple[np.ndarray, list[Maps], int, int]:
     """Predictions of a run with dense tasks at its last checkpoint, on the first test images that differ in their
-    largest object's class, so many that a figure with a column of each is at most as tall as a page. UserError: the run
-    of one seed, its data or a checkpoint is missing."""
+    largest object's class, so many that a figure with a column of each is at most as tall as a page.
+
+    Returns the images [n, H, W, C] uint8, the maps of each task, the round, and the number of models of a task, the
+    first of which is taken. UserError: the run of one seed, its data or a checkpoint is missing.
+    """
     trial = load.experiment(folder)
     number, state = load.state(folder, trial)
     dataset, of_tasks = trial.dataset, trial.algorithm.tasks
@@ -227,8 +209,8 @@ def predictions(folder: Path) -> Predictions:
             truth = [nearest(values[:h, :w], height, width) for values, (h, w) in zip(truth, sizes, strict=True)]
         of_models = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
         models = len(of_models)
-        rows.append(Row(task, np.stack(truth), task.show(of_models[0])))
-    return Predictions(images, rows, number, models)
+        rows.append((task, np.stack(truth), task.show(of_models[0])))
+    return images, rows, number, models
 
 
 def various(labels: np.ndarray, most: int) -> np.ndarray:

@@ -23,7 +23,7 @@ from semisfl_jax.training import diagnostics
 from semisfl_jax.training.diagnostics import Rates
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
-MOST_BARS = 20  # most pairs of bars, and most classes labeled on an axis
+MOST_CLASSES = 20  # labeled on an axis, or clients
 MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
 MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
 MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')  # of classes in feature space
@@ -101,19 +101,13 @@ def confusion(ax: Axes, counts: np.ndarray) -> Axes:
 
 
 def rates(ax: Axes, values: Rates, of: str = 'Class') -> Axes:
-    """Mask rate and accuracy of pseudo-labels of n classes or clients, `of`, as pairs of bars or of many points, in
-    percent; NaN is not drawn."""
-    place = np.arange(len(values.mask))
+    """Mask rate and accuracy of pseudo-labels of n classes or clients, `of`, as pairs of points, in percent; NaN is not
+    drawn."""
     mask, accuracy = (100.0 * rate for rate in values)
-    names = 'confident', 'right among confident'
-    if len(place) <= MOST_BARS:
-        edge = {'width': 0.4, 'edgecolor': 'black', 'linewidth': 0.4}
-        ax.bar(place - 0.2, mask, color=style.BLUE, label=names[0], **edge)
-        ax.bar(place + 0.2, accuracy, color=style.ORANGE, hatch='////', label=names[1], **edge)
-        ax.set_xticks(place)
-    else:
-        ax.plot(place, mask, 'o', color=style.BLUE, label=names[0])
-        ax.plot(place, accuracy, '^', color=style.VERMILION, markerfacecolor='none', label=names[1])
+    ax.plot(mask, 'o', color=style.BLUE, label='confident')
+    ax.plot(accuracy, '^', color=style.VERMILION, markerfacecolor='none', label='right among confident')
+    if len(mask) <= MOST_CLASSES:
+        ax.set_xticks(range(len(mask)))
     ax.set(ylim=(0, 103), xlabel=of, ylabel='Pseudo-labels (%)')
     ax.grid(visible=False, axis='x')
     style.legend(ax.figure)
@@ -132,7 +126,7 @@ def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
     ax.grid(visible=False)
     ax.set(facecolor=style.NOTHING, xlabel='Round', ylabel='True class')
     ax.xaxis.get_major_locator().set_params(integer=True)
-    if mask.shape[1] <= MOST_BARS:
+    if mask.shape[1] <= MOST_CLASSES:
         ax.set_yticks(range(mask.shape[1]))
     return ax
 
@@ -155,7 +149,7 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
         below = below + slots
     title, filled = f'{level.capitalize()} level' if level != 'ring' else 'Ring', int(counts.sum())
     ax.set(title=f'{title}: {filled} of {filled + int(empty)} slots filled', xlabel='Label', ylabel='Slots')
-    if len(place) <= MOST_BARS:
+    if len(place) <= MOST_CLASSES:
         ax.set_xticks(place)
     ax.grid(visible=False, axis='x')
     return ax
@@ -261,8 +255,8 @@ def _features(run: Run) -> Any:
     spaces = collect.feature_spaces(run.folder)
     figure, axes = style.figure(1, len(spaces), 'page', 2.5)
     of_validation = '' if run.eval_split == 'test' else f' ({run.eval_split} images)'
-    for ax, space in zip(axes, spaces, strict=True):
-        feature_space(ax, space.points, space.labels, space.title + of_validation)
+    for ax, (title, points, labels) in zip(axes, spaces, strict=True):
+        feature_space(ax, points, labels, title + of_validation)
     return figure
 
 
@@ -307,7 +301,7 @@ def _colors(task: Task) -> dict[str, Any]:
     return {'cmap': 'gray_r', 'vmin': 0, 'vmax': 1}
 
 
-def predictions(images: np.ndarray, rows: Sequence[collect.Row], title: str = '') -> Any:
+def predictions(images: np.ndarray, rows: Sequence[collect.Maps], title: str = '') -> Any:
     """A Figure with a column for each image [n, H, W, C]: the image, and truth and prediction of each task."""
     number, height, width, channels = images.shape
     images = np.broadcast_to(images, (number, height, width, 3)) if channels == 1 else images

@@ -10,13 +10,11 @@ that come with a configuration, and writes nothing. Compiling takes minutes.
   --target=NAME         h200, h100, a100, t4 (pip install -e '.[preview-cuda]'), v5e, v6e (pip install -e
                         '.[preview-tpu]'), or cpu, the machine at hand
   --devices=N           how many of them share the clients; default: config.parallel.devices
-  --fit                 if the run does not fit, compiles the round with fewer clients at a time until it does
   --config.KEY=VALUE    as for a run
 """
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -29,10 +27,9 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, columns, shorten, size
-from semisfl_jax.preview import program, requirements, targets
-from semisfl_jax.preview.program import Program, Refused
-from semisfl_jax.preview.requirements import Floors, MemoryNeed
-from semisfl_jax.preview.targets import HERE, TARGETS, Devices, Target
+from semisfl_jax.preview import program, targets
+from semisfl_jax.preview.program import Floors, MemoryNeed, Program, Refused
+from semisfl_jax.preview.targets import HERE, TARGETS, Target
 from semisfl_jax.training.experiment import Experiment
 
 
@@ -42,7 +39,6 @@ class Request(NamedTuple):
     config: ConfigDict  # resolved
     target: Target
     devices: int
-    fit: bool
 
 
 def request(argv: list[str]) -> Request:
@@ -51,7 +47,6 @@ def request(argv: list[str]) -> Request:
     values = flags.FlagValues()
     flags.DEFINE_string('target', '', 'the name of a device', flag_values=values)
     flags.DEFINE_integer('devices', None, 'a number of devices, 1 or more', lower_bound=1, flag_values=values)
-    flags.DEFINE_boolean('fit', False, 'given without a value', flag_values=values)
     command = command_line.parse(command_line.own_flags(values, argv))
     if command.workdir:
         raise UserError(f"--workdir='{command.workdir}': a preview writes nothing; leave it out")
@@ -64,7 +59,7 @@ def request(argv: list[str]) -> Request:
     config.parallel.devices = devices
     config_lib.check(config)
     target = targets.get(values.target)
-    return Request(config_lib.resolve(config), target, devices, values.fit)
+    return Request(config_lib.resolve(config), target, devices)
 
 
 def preview(asked: Request) -> None:
@@ -80,43 +75,27 @@ def preview(asked: Request) -> None:
             try:
                 programs[name] = compile_(experiment, target, devices)
             except Refused as refused:
-                raise UserError(_advice(name, refused, asked, devices)) from refused
-        need = requirements.memory(experiment, programs['round'], programs['evaluation'])
+                raise UserError(_advice(name, refused, asked)) from refused
+        need = program.memory(experiment, programs['round'], programs['evaluation'])
         _print(_programs(programs))
         _print(_memory(need, target, experiment))
-        _print(_floors(requirements.floors(experiment), experiment, target))
+        _print(_floors(program.floors(experiment), experiment, target))
         if not need.fits(target):
             assert target.usable
             too_large = Refused(f'{size(need.total)} of {size(target.usable)}', for_memory=True)
-            raise UserError(_advice('round', too_large, asked, devices))
+            raise UserError(_advice('round', too_large, asked))
 
 
-def _advice(name: str, refused: Refused, asked: Request, devices: Devices) -> str:
-    """One line on a program that does not compile or fit, with a remedy, which was tried if the user asked for that."""
+def _advice(name: str, refused: Refused, asked: Request) -> str:
+    """One line on a program that does not compile or fit, with a remedy."""
     config, title, reason = asked.config, asked.target.title, shorten(str(refused))
     if not refused.for_memory:
         return f'the {name} does not compile for {title}: {reason}; try another --target'
-    line = f'the {name} does not fit on {title} ({reason})'
-    if name == 'evaluation':
-        return f'{line}; use less than eval_batch_size={config.eval_batch_size}'
-    chunk = config.federation.client_chunk or -(-config.federation.num_active // asked.devices)
-    if not asked.fit:
-        return (
-            f'{line}; use less than federation.client_chunk={chunk} (--fit looks for one), '
-            f'batch_size={config.batch_size} or queue_size={config.queue_size}, or another --target'
-        )
-    tried = config.copy_and_resolve_references().unlock()
-    while chunk > 1:
-        chunk //= 2
-        tried.federation.client_chunk = chunk
-        _print(f'compiling with federation.client_chunk={chunk} …')
-        experiment = program.shape_experiment(tried, devices.mesh)
-        with contextlib.suppress(Refused):
-            evaluation = program.compile_evaluation(experiment, asked.target, devices)
-            round_ = program.compile_round(experiment, asked.target, devices)
-            if requirements.memory(experiment, round_, evaluation).fits(asked.target):
-                return f'{line}; federation.client_chunk={chunk} fits'
-    return f'{line}, not even one client at a time; use another --target or a smaller batch_size or queue_size'
+    remedy = f'eval_batch_size={config.eval_batch_size}'
+    if name == 'round':
+        chunk = config.federation.client_chunk or -(-config.federation.num_active // asked.devices)
+        remedy = f'federation.client_chunk={chunk}, batch_size={config.batch_size} or queue_size={config.queue_size}'
+    return f'the {name} does not fit on {title} ({reason}); use less than {remedy}, or another --target'
 
 
 def _title(experiment: Experiment, target: Target) -> str:
@@ -173,19 +152,13 @@ def _floors(floors: Floors | None, experiment: Experiment, target: Target) -> st
         rows.append((name, *cells))
     lines = ['floors', _table(rows)]
     if target.bandwidth:
-        hours = requirements.hours(floors, experiment, target)
+        hours = program.hours(floors, experiment, target)
         lines.append(
-            f'{config.rounds:,} rounds take no less than {_duration(hours)}: a floor, not a forecast\n'
+            f'{config.rounds:,} rounds take no less than {hours:.3g} hours: a floor, not a forecast\n'
             f'at {target.peak[config.precision] / 1e12:.4g} TFLOP/s and {target.bandwidth / 1e9:,.0f} GB/s '
             f'({target.source})'
         )
     return '\n'.join(lines)
-
-
-def _duration(hours: float) -> str:
-    unit, seconds = next((u for u in (('hour', 3600), ('minute', 60)) if hours * 3600 >= u[1]), ('second', 1))
-    number = f'{hours * 3600 / seconds:.3g}'
-    return f'{number} {unit}{"" if number == "1" else "s"}'
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,18 +32,6 @@ class CellResult(NamedTuple):
     missing: str  # why runs are missing, '' if none is
     made: list[dict[str, str]]  # provenance of its finished runs, without duplicates
     reference: Mapping[int, Run] = MappingProxyType({})  # those of the row that its measure is a gain over
-    faults: Mapping[str, str] = MappingProxyType({})  # name of a finished job -> what is wrong with its files
-
-    @property
-    def modified(self) -> str:
-        """'modified after the run: seeds 0, 2', of files that are not what the runs wrote; '' if there are none."""
-        seeds = sorted({seed for runs in (self.runs, self.reference) for seed in runs if runs[seed].modified})
-        return f'modified after the run: seed{"s" * (len(seeds) > 1)} {", ".join(map(str, seeds))}' if seeds else ''
-
-    @property
-    def state(self) -> str:
-        """'done', or why runs are missing, and which were modified."""
-        return '; '.join(filter(None, (self.missing or 'done', self.modified)))
 
 
 def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, CellResult]:
@@ -54,17 +43,16 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, C
         members: dict[int, Run] = {}
         made, reasons = [], []
         for job in jobs:
-            job_runs, entries, fault = read[job.name]
+            job_runs, entries = read[job.name]
             members |= job_runs
             made += [entry for entry in entries if entry not in made]
-            reasons += [] if job_runs else [faults.get(job.name, fault)]
+            reasons += [] if job_runs else [faults.get(job.name, '')]
         if cell.measure.trivial:
             members = {seed: run.trivial(cell.measure.trivial) for seed, run in members.items()}
         seeds = tuple(seed for job in jobs for seed in job.seeds)
         failed = '; '.join(sorted({line for line in reasons if line}))
         missing = f'failed: {failed}' if failed else 'not run yet' if reasons else ''
-        damaged = {job.name: read[job.name][2] for job in jobs if read[job.name][2]}
-        results[title, cell.row, cell.column] = CellResult(members, seeds, jobs, missing, made, faults=damaged)
+        results[title, cell.row, cell.column] = CellResult(members, seeds, jobs, missing, made)
     for table in study.tables:
         for cell in table.cells:
             if row := cell.measure.reference:
@@ -74,20 +62,17 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, C
     return results
 
 
-def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]], str]:
-    """The runs of a job by seed, their provenance, and what is wrong with them; all empty until the job is finished."""
+def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]]]:
+    """The runs of a job by seed, and their provenance; both empty until the job is finished. UserError: a file of a
+    finished run is missing or damaged."""
     summary = outputs.finished(folder, job.rounds)
     if summary is None:
-        return {}, [], ''
-    try:
-        members = {run.seed: run for run in map(runs.read, runs.trials(folder))}
-        made = read_provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
-    except UserError as error:
-        return {}, [], str(error)
-    if lacking := ', '.join(str(seed) for seed in job.seeds if seed not in members):
-        fault = f'{folder} has no run of seed {lacking}; restore it from a copy, or delete the folder to run again'
-        return {}, [], fault
-    return members, [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made], ''
+        return {}, []
+    members = {run.seed: run for run in map(runs.read, runs.trials(folder))}
+    if lacking := sorted({*job.seeds} - members.keys()):
+        raise UserError(f'{folder} has no run of seed {lacking[0]}; restore it, or delete the folder to run again')
+    made = read_provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
+    return members, [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made]
 
 
 def values(result: CellResult, measure: Measure) -> dict[int, float]:
@@ -122,15 +107,9 @@ def this_machine() -> dict[str, str]:
     """This machine, and the commit of the checkout, with '+' for uncommitted changes, or the installed version."""
     checkout = Path(semisfl_jax.__file__).parents[1]
     version = f'version {semisfl_jax.__version__}'
-    if (checkout / 'launch.py').is_file() and (commit := _git(checkout, 'rev-parse', '--short=12', 'HEAD')):
-        version = f'{commit}{"+" if _git(checkout, "status", "--porcelain", "--untracked-files=no") else ""}'
+    if (checkout / 'launch.py').is_file():
+        git = ['git', '-C', str(checkout), 'describe', '--always', '--abbrev=12', '--exclude=*', '--dirty=+']
+        with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or no repository
+            version = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     cores = machine.cores()
     return {'commit': version, 'machine': f'{machine.processor()}, {cores} core{"s" if cores > 1 else ""}'}
-
-
-def _git(repository: Path, *words: str) -> str:
-    try:
-        done = subprocess.run(['git', '-C', str(repository), *words], capture_output=True, text=True, timeout=30)
-    except (OSError, subprocess.TimeoutExpired):
-        return ''
-    return done.stdout.strip() if done.returncode == 0 else ''

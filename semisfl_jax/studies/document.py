@@ -133,29 +133,19 @@ _PAGE = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>{{ title }}</title>
 <style>
-:root { color-scheme: light dark; --text: #1a1a1a; --page: #ffffff; --line: #c8c8c8; --head: #f0f2f5; --mark: #fff3cd; }
-@media (prefers-color-scheme: dark) {
-  :root { --text: #e6e6e6; --page: #16181c; --line: #44484f; --head: #24282f; --mark: #4a3d10; }
-}
-body { color: var(--text); background: var(--page); font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto;
-  max-width: 75rem; padding: 0 1rem; }
+body { color: #1a1a1a; background: #ffffff; font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem;
+  padding: 0 1rem; }
 h1, h2, h3 { line-height: 1.25; } h2 { margin-top: 2.2rem; }
 .scroll { overflow-x: auto; }
 table { border-collapse: collapse; margin: 1rem 0; font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid var(--line); padding: .3rem .6rem; text-align: left; vertical-align: top; }
-th { background: var(--head); }
+th, td { border: 1px solid #c8c8c8; padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { background: #f0f2f5; }
 code { font-size: .85em; overflow-wrap: anywhere; }
 code span { display: inline-block; max-width: 100%; }
-.warning { background: var(--mark); padding: .6rem .9rem; border-left: .3rem solid #c98a00; font-weight: 600; }
+.warning { background: #fff3cd; padding: .6rem .9rem; border-left: .3rem solid #c98a00; font-weight: 600; }
 figure { display: inline-block; margin: 1rem 1rem 1rem 0; vertical-align: top; max-width: 100%; }
 figure img { background: #ffffff; padding: .5rem; max-width: 100%; box-sizing: border-box; }
 figcaption { font-size: .9rem; }
-@media print {
-  :root { --text: #000000; --page: #ffffff; --line: #999999; --head: #eeeeee; --mark: #ffffff; }
-  body { margin: 0; max-width: none; font-size: 10pt; }
-  figure, tr { break-inside: avoid; } h2, h3 { break-after: avoid; }
-  .scroll { overflow: visible; }
-}
 </style>
 </head>
 <body>

@@ -19,13 +19,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import filelock
 from tqdm import tqdm
 
 import semisfl_jax
 from semisfl_jax import runs
 from semisfl_jax.config import load
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, shorten
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import collect, plan, report, spec, statistics, sweeps, tuned
 from semisfl_jax.studies.plan import Job
 from semisfl_jax.studies.spec import Study
@@ -34,7 +35,7 @@ from semisfl_jax.studies.sweeps import report as sweeps_report
 from semisfl_jax.training import interrupt, outputs
 
 LOGS = 'logs'
-NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2', 'filelock')
+NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2')
 _POLL_SECONDS = 0.5
 _SECONDS_BETWEEN_LINES = 60.0
 _STOPPED = 'stopped; the same command resumes from there'
@@ -63,27 +64,27 @@ def run(
       Stopped: it was asked to stop; the report says what is missing.
     """
     is_sweep = isinstance(definition, Sweep)
-    for name in (*NEEDED, *(('optuna',) if is_sweep else ())):  # fail now rather than after hours of runs
+    extra, needed = ('sweeps', (*NEEDED, 'optuna')) if is_sweep else ('plots', NEEDED)
+    for name in needed:  # fail now rather than after hours of runs
         if importlib.util.find_spec(name) is None:
-            extra = 'sweeps' if is_sweep else 'plots'
             raise UserError(f"reports of studies and sweeps need {name}: pip install -e '.[{extra}]'")
     if isinstance(definition, Sweep):
         definition = sweeps.with_given(definition, given)
         sweeps.check(definition)
-    elif isinstance(definition, Study):
+    else:
         spec.check(definition)
         definition, given = _with_given(definition, given)
         plan.check(definition)
-    else:
-        raise UserError(f'{shorten(repr(definition))} is no Study or Sweep; make it as docs/studies.md does')
     home = file_io.expand_home(root or ('runs/sweeps' if is_sweep else 'runs/studies'), 'root')
     folder = home / plan.report_name(definition, given)
     with file_io.writing('--workdir'):
         for path in (home / LOGS, home / plan.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
-    with _lock(folder) as free, interrupt.listen() as request:
-        if not free:
-            raise UserError(f'another process is writing {folder}; wait for it, or stop it first')
+    try:
+        lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
+    except filelock.Timeout as error:
+        raise UserError(f'another process is writing {folder}; wait for it, or stop it first') from error
+    with lock, interrupt.listen() as request:
         session = Session(home, launcher, say, request)
         if isinstance(definition, Study):
             _run_study(definition, folder, session)
@@ -106,39 +107,27 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
         say(line)
     faults: dict[str, str] = {}
     try:
-        with session.board(len(missing), sum(job.rounds * len(job.seeds) for job in missing)) as board:
-            for job in session.free_first(missing):
-                if failed := session.make(board, job, job.command()):
-                    faults[job.name] = failed.line
-                board.end(f'failed: {failed.line}' if failed else 'done')
+        session.count = len(missing)
+        for job in session.free_first(missing):
+            if failed := session.make(job, job.command()):
+                faults[job.name] = failed.line
+            session.end(f'failed: {failed.line}' if failed else 'done')
     finally:
         found = collect.find(study, home, faults)
         with file_io.writing('--workdir'):
             report.write(folder, study, found)
-    damaged = {name: fault for result in found.values() for name, fault in result.faults.items()}
-    for name, fault in damaged.items():
-        say(f'{name} is finished, but not in the report: {fault}')
     say(f'report in {folder}/report.md and report.html')
     if faults := {job.name: faults[job.name] for job in jobs if job.name in faults and not session.finished(job)}:
         many = f'{len(faults)} of {len(jobs)} runs failed' if len(faults) < len(jobs) else 'no run succeeded'
         first = next(iter(faults.values()))
         raise UserError(f'{many}; the first failed with: {first}; the same command makes what is missing')
-    if damaged:
-        name, fault = next(iter(damaged.items()))
-        advice = f'restore its files from a copy, or remove {home / plan.RUNS / name}, and repeat the command'
-        raise UserError(f'of the finished runs, {len(damaged)} cannot be read; the first: {fault}; {advice}')
 
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
     """The study with everything that the command line changes, and the keys among it that are those of runs."""
     of_runs = {key: value for key, value in given.items() if key not in spec.OWN_KEYS}
     if given.get('study_rows') or given.get('study_columns'):
-        chosen = []
-        for kind in ('row', 'column'):
-            known = list({getattr(cell, kind): None for cell in study.cells()})
-            words = given.get(f'study_{kind}s') or known  # a single word may have several between commas
-            chosen.append([name for word in words for name in ([word] if word in known else word.split(','))])
-        study = study.part(*chosen)
+        study = study.part(given.get('study_rows', ()), given.get('study_columns', ()))
     source, beside = given.get('study_tuned', ''), given.get('study_untuned', False)
     if not source:
         if beside:
@@ -158,18 +147,24 @@ class Failed(NamedTuple):
     log: Path  # its output
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass
 class Session:
-    """Executes runs, one at a time."""
+    """Executes runs, one at a time, and says when each starts and ends, with the time left; its round once a minute."""
 
     home: Path  # folder of all runs' folder and of logs
     launcher: Path | None
     say: Callable[[str], None]
     request: interrupt.Request  # to stop, which is passed on to the run
+    count: int = 0  # of the runs that are missing
+    ended: int = 0
+    start: float = dataclasses.field(default_factory=time.monotonic)
 
-    def board(self, count: int, rounds: int) -> Board:
-        """That of `count` runs with `rounds` in all."""
-        return Board(count, rounds, self.say)
+    def end(self, text: str) -> None:
+        """Says how a run ended, and about how long the others take."""
+        self.ended += 1
+        seconds = (time.monotonic() - self.start) / self.ended * (self.count - self.ended)
+        left = f'  about {tqdm.format_interval(seconds)} left' if self.ended < self.count else ''
+        self.say(f'    {text}{left}')
 
     def finished(self, job: Job) -> bool:
         """Whether a run has all its rounds."""
@@ -183,19 +178,19 @@ class Session:
             left.remove(job)
             yield job
 
-    def make(self, board: Board, job: Job, text: str, enough: Callable[[], int] = lambda: 0) -> Failed | None:
+    def make(self, job: Job, text: str, enough: Callable[[], int] = lambda: 0) -> Failed | None:
         """Executes a run, announced by `text`, unless it is finished; waits for another process that runs it. Once
         `enough`, called now and then, is not 0, the run is asked to stop after its round.
 
         Returns how it failed, None if it succeeded or was stopped because of `enough`. Stopped: on a request.
         """
         folder, log = self.home / plan.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
-        board.start(text, job.rounds * len(job.seeds), folder)
+        self.say(f'[{self.ended + 1}/{self.count}] {text}')
         self._wait(folder)
         if enough() or self.finished(job):
             return None
         collect.record_provenance(folder, collect.this_machine())
-        status = self._execute(job, folder, log, board, enough)
+        status = self._execute(job, folder, log, enough)
         if self.request.signum and not self.finished(job):
             raise interrupt.Stopped(_STOPPED, self.request.signum)
         self._wait(folder)  # another study or sweep may have been earlier
@@ -206,7 +201,7 @@ class Session:
         unknown = f'exit status {status} ({lines[-1] if lines else "no output"})'
         return Failed(errors[-1] if errors else unknown, status, log)
 
-    def _execute(self, job: Job, folder: Path, log: Path, board: Board, enough: Callable[[], int]) -> int:
+    def _execute(self, job: Job, folder: Path, log: Path, enough: Callable[[], int]) -> int:
         """Executes a run as a process, and returns its exit status."""
         program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
         config = job.base if plan.is_path(job.base) else load.CONFIGS / f'{job.base}.py'
@@ -218,14 +213,17 @@ class Session:
             child = subprocess.Popen(
                 command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment
             )
-            asked = False
+            asked, said = False, time.monotonic()
             while child.poll() is None:
                 if not asked and (self.request.signum or enough()):
                     child.send_signal(self.request.signum or signal.SIGTERM)
                     asked = True
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_SECONDS)
-                board.look()
+                if time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
+                    metrics, said = runs.trials(folder)[0] / 'metrics.jsonl', time.monotonic()
+                    done = metrics.read_bytes().count(b'\n') if metrics.exists() else 0
+                    self.say(f'    round {done} of {job.rounds}')
         return child.returncode
 
     def _wait(self, folder: Path) -> None:
@@ -238,87 +236,12 @@ class Session:
             time.sleep(_POLL_SECONDS)
 
 
-@contextlib.contextmanager
-def _lock(folder: Path) -> Iterator[bool]:
-    """Locks other processes out of a folder for the duration of the block, as runs do; gives False if one is there."""
-    import filelock
-
-    try:
-        lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
-    except filelock.Timeout:
-        yield False
-        return
-    with lock:
-        yield True
-
-
 def _busy(folder: Path) -> bool:
     """Whether another process runs in a folder."""
-    if not os.access(folder / '.lock', os.W_OK):  # nothing there yet
+    if not (folder / '.lock').exists():
         return False
-    with _lock(folder) as free:
-        return not free
-
-
-class Board:
-    """The progress of `count` runs with `rounds` in all: a line for each that starts or ends, with the time left, and
-    now and then between them; in a terminal, a bar of their rounds. Rounds of a run of R seeds count R times, those of
-    a failed run as done.
-    """
-
-    def __init__(self, count: int, rounds: int, say: Callable[[str], None]) -> None:
-        self._count, self._total, self._print = count, rounds, say
-        self._ended = self._done = self._made = 0  # runs; their rounds, and how many of these were made since the start
-        self._folder, self._rounds, self._before = Path(), 0, 0  # of the current run, with its rounds before its start
-        self._start = self._last_line = time.monotonic()
-        self._bar = None
-        if sys.stderr.isatty() and count:
-            self._bar = tqdm(total=rounds, unit='round', dynamic_ncols=True, leave=False)
-
-    def __enter__(self) -> Board:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar is not None:
-            self._bar.close()
-
-    def start(self, text: str, rounds: int, folder: Path) -> None:
-        self._folder, self._rounds = folder, rounds
-        self._before = self._current()
-        self._say(f'[{self._ended + 1}/{self._count}] {text}')
-
-    def end(self, text: str) -> None:
-        self._made += self._current() - self._before
-        self._done += self._rounds
-        self._ended += 1
-        self._rounds = self._before = 0
-        self._say(f'    {text}  {self._left()}')
-
-    def look(self) -> None:
-        """Shows the progress of the current run; a line of it once a minute."""
-        if self._bar is not None:
-            self._bar.n = self._done + self._current()
-            self._bar.refresh()
-        elif time.monotonic() - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._say(f'    round {self._current()} of {self._rounds}  {self._left()}')
-
-    def _current(self) -> int:
-        """Rounds of the current run that are done: lines in the metrics.jsonl of all its seeds."""
-        files = [trial / 'metrics.jsonl' for trial in runs.trials(self._folder)] if self._rounds else []
-        return min(sum(file.read_bytes().count(b'\n') for file in files if file.is_file()), self._rounds)
-
-    def _left(self) -> str:
-        current = self._current()
-        done, made = self._done + current, self._made + current - self._before
-        if done >= self._total or made <= 0:
-            return ''
-        left = (time.monotonic() - self._start) / made * (self._total - done)
-        return f'{100 * done // self._total} % of all rounds, about {tqdm.format_interval(left)} left'
-
-    def _say(self, text: str) -> None:
-        self._last_line = time.monotonic()
-        if self._bar is not None:
-            self._bar.n = self._done + self._current()
-            tqdm.write(text.rstrip())
-        else:
-            self._print(text.rstrip())
+    try:
+        with filelock.FileLock(folder / '.lock', blocking=False):
+            return False
+    except filelock.Timeout:
+        return True

@@ -45,8 +45,6 @@ def build(
     """The report as a document, with the `statistics.difference_rows` of the study."""
     warning = [Paragraph(study.warning, strong=True)] if study.warning else []
     done = f'{sum(not result.missing for result in results.values())} of {len(results)} cells are done.'
-    if modified := sum(bool(result.modified) for result in results.values()):
-        done += f' In {modified}, files were modified after the run.'
     blocks: list[Block] = [Heading(1, f'{study.title} (scale {study.scale})'), *warning]
     blocks += [Paragraph(done), Paragraph(_splits(study))]
     blocks += [Listing(study.notes)] if study.notes else []
@@ -106,7 +104,7 @@ def _place(table: Table, cell: Cell) -> dict[str, Any]:
 
 def _made(result: CellResult) -> dict[str, str]:
     return {
-        'state': result.state,
+        'state': result.missing or 'done',
         'commits': ', '.join(dict.fromkeys(entry['commit'] for entry in result.made)),
         'hardware': ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made)),
         'runs': ' '.join(job.name for job in result.jobs),
@@ -156,7 +154,6 @@ def _cell(cell: Cell, result: CellResult) -> str:
     if result.missing:
         some = f'{len(result.runs)} of {len(result.seeds)} seeds; ' if result.runs else ''
         notes.append(f'{some}{result.missing}')
-    notes.append(result.modified)
     if len(values) < len(result.runs):
         outcome = f'reached {100 * cell.measure.target:g} %' if ' to a target' in kind.title else 'had a value'
         notes.append(f'{len(values)} of {len(result.runs)} seeds {outcome}')

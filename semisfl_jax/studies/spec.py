@@ -9,15 +9,14 @@ import dataclasses
 import hashlib
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
+from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.studies.measures import KINDS
-from semisfl_jax.training.evaluation import TRIVIAL_NAMES
 
 # Keys of a study's configuration, beside those of its runs
 OWN_KEYS = ('study_rows', 'study_columns', 'study_tuned', 'study_untuned')
@@ -52,7 +51,7 @@ class Measure(NamedTuple):
     kind: str = 'accuracy'
     target: float = 0.0  # accuracy to reach, a share in [0, 1], for kinds that measure the cost until then
     reference: str = ''  # row of the same column whose run of the same seed it is a gain over, for 'delta_m'
-    trivial: str = ''  # one of `TRIVIAL_NAMES`: of that prediction in dense tasks, in place of the models
+    trivial: str = ''  # one of `evaluation.TRIVIAL_NAMES`: of that prediction in dense tasks, in place of the models
 
 
 ACCURACY = Measure()
@@ -133,15 +132,12 @@ class Study:
         for table in self.tables:
             yield from table.cells
 
-    def part(self, rows: Collection[str], columns: Collection[str]) -> Study:
-        """The study restricted to some rows and columns, under a different name if any cell is left out; a gain over a
-        row that is left out is left out, too. UserError: no table has a row or column, or no cell is left."""
-        for kind, asked in {'row': rows, 'column': columns}.items():
-            names = list(dict.fromkeys(getattr(cell, kind) for cell in self.cells()))
-            for name in asked:
-                if name not in names:
-                    hint = f'choose from {", ".join(names)}{did_you_mean(name, names)}'
-                    raise UserError(f'{self.name} has no {kind} {name!r}; {hint}')
+    def part(self, rows: Sequence[str], columns: Sequence[str]) -> Study:
+        """The study restricted to some rows and columns, (): all, under a different name if any cell is left out; a
+        gain over a row that is left out is left out, too. UserError: no table has a row or column, or no cell is left.
+        """
+        rows = named(rows, (cell.row for cell in self.cells()), f'a row of {self.name}')
+        columns = named(columns, (cell.column for cell in self.cells()), f'a column of {self.name}')
         tables = []
         for table in self.tables:
             chosen = (cell for cell in table.cells if cell.row in rows and cell.column in columns)
@@ -156,6 +152,17 @@ class Study:
             return part
         mark = hashlib.sha256(json.dumps(places).encode()).hexdigest()[:6]
         return dataclasses.replace(part, name=f'{self.name}-part-{mark}')
+
+
+def named(words: Sequence[str], names: Iterable[str], what: str) -> list[str]:
+    """Those of `names` that the user gave as `words`, of which one may have several between commas; (): all. UserError:
+    a name is unknown, `what` it should be."""
+    known = list(dict.fromkeys(names))
+    found = [name for word in words for name in ([word] if word in known else word.split(','))]
+    for name in found:
+        if name not in known:
+            raise UserError(f"'{name}' is not {what}; {use_one_of(name, known)}")
+    return found or known
 
 
 def as_config(config: ConfigDict, study: Study) -> ConfigDict:
@@ -194,37 +201,25 @@ def check(study: Study) -> None:
     """Raises UserError for the first mistake in the names or tables of a study."""
     check_name('a study', study.name)
     check_name(f'the scale of the study {study.name}', study.scale)
-    named, titles = f'{study.name}:{study.scale}', [table.title for table in study.tables]
-    if not titles:
-        raise UserError(f'{named} has no tables; give it some')
-    if twice := [title for title in titles if titles.count(title) > 1]:
-        raise UserError(f'{named} has two tables called {twice[0]!r}; give each its own title')
+    titles = [table.title for table in study.tables]
     for table in study.tables:
-        if fault := _fault(table):
-            raise UserError(f'{named}, {table.title}: {fault}')
+        if fault := _fault(table) or ('another table has the same title' if titles.count(table.title) > 1 else ''):
+            raise UserError(f'{study.name}:{study.scale}, {table.title}: {fault}')
 
 
 def _fault(table: Table) -> str:
     """What is wrong with a table, '' if nothing."""
-    if not table.cells:
-        return 'it has no cells; give it some, or leave it out'
     places = [(cell.row, cell.column) for cell in table.cells]
     if twice := [place for place in places if places.count(place) > 1]:
         return f'it has two cells at {" / ".join(twice[0])}; give each a row or column of its own'
     if table.reference and table.reference not in table.rows:
         return f'its reference {table.reference!r} is not a row; {use_one_of(table.reference, table.rows)}'
-    if isinstance(table.figures, str):
-        return f'its figures={table.figures!r} are a text; write ({table.figures!r},)'
     if unknown := [name for name in table.figures if name not in FIGURES]:
         return f'its figure {unknown[0]!r} is unknown; {use_one_of(unknown[0], FIGURES)}'
     for cell in table.cells:
-        place, (kind, _, row, named) = f'{cell.row} / {cell.column}', cell.measure
+        place, (kind, _, row, _) = f'{cell.row} / {cell.column}', cell.measure
         if kind not in KINDS:
             return f'{place} measures {kind!r}, which is unknown; {use_one_of(kind, KINDS)}'
         if row and table.at(row, cell.column) is None:
             return f'{place} is a gain over {row!r}, which has no cell in that column; add it'
-        if named and named not in TRIVIAL_NAMES:
-            return f'{place} is of {named!r}, which is no trivial prediction; {use_one_of(named, TRIVIAL_NAMES)}'
-        if named and not cell.config.data.tasks:
-            return f'{place} is of a trivial prediction, but its runs have no dense tasks (data.tasks)'
     return ''

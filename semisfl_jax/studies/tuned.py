@@ -17,7 +17,6 @@ from semisfl_jax.studies import plan
 from semisfl_jax.studies.spec import Cell, Study, Table
 
 NAME = 'tuned.json'
-SWEEP = 'sweep.json'  # in the same folder, since the sweep began
 UNTUNED = ', untuned'  # end of the rows of untuned runs beside tuned ones
 ABOUT = (  # keys that say what settings were tuned on
     *('data.name', 'data.num_labeled', 'data.num_validation', 'model.name', 'federation.num_clients'),
@@ -69,9 +68,7 @@ def read(path: Path) -> Tuned:
     """The result in a tuned.json, or in the folder of a sweep; UserError: there is none, or it was edited."""
     file = path / NAME if path.is_dir() else path
     if not file.exists():
-        why = f'give the path of a {NAME}, or the folder of a sweep'
-        if (path / SWEEP).exists():
-            why = 'the sweep has not ended yet; run its command again'
+        why = f'give the path of a {NAME}, or the folder of a sweep that has ended'
         raise UserError(f'config.study_tuned={path}: there is no {file}; {why}')
     try:
         content = file_io.read_object(file)

@@ -9,9 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.core import file_io
-from semisfl_jax.core.types import Axes
 from semisfl_jax.plots import style
 from semisfl_jax.studies import document, figures, plan, sweeps, tuned
 from semisfl_jax.studies.document import NOTHING, Block, Figure, Grid, Heading, Listing, Paragraph
@@ -214,7 +212,11 @@ def _slices(result: Result) -> Any:
             edges = {'markerfacecolor': fill, 'markeredgecolor': style.BLACK, 'markersize': 9}
             assert trial.score is not None
             ax.plot(at(trial), scale * trial.score, marker, linestyle='none', **edges)
-        _axis(ax, range_, names)
+        if names:
+            ax.set_xticks(range(len(names)), names)
+        elif range_.scale == 'log':
+            ax.set_xscale('log')
+            ax.xaxis.set_minor_formatter('')
         ax.margins(y=0.12)  # room for what stands at the edge
         ax.set_xlabel(key)
     for ax in panels[::columns]:
@@ -222,21 +224,6 @@ def _slices(result: Result) -> Any:
     for ax in panels[len(ranges) :]:
         ax.remove()
     return drawing
-
-
-def _axis(ax: Axes, range_: Range, names: Sequence[str]) -> None:
-    """The whole range of a key, with a little air."""
-    if names:
-        ax.set_xticks(range(len(names)), names)
-        ax.set_xlim(-0.5, len(names) - 0.5)
-    elif range_.scale == 'log':
-        air = (range_.high / range_.low) ** 0.05
-        ax.set_xscale('log')
-        ax.set_xlim(range_.low / air, range_.high * air)
-        ax.xaxis.set_minor_formatter('')
-    else:
-        air = 0.05 * (range_.high - range_.low)
-        ax.set_xlim(range_.low - air, range_.high + air)
 
 
 def _label(result: Result) -> str:

@@ -7,6 +7,7 @@ validation scores after certain rounds, not on when somebody looked; rounds beyo
 
 from __future__ import annotations
 
+import hashlib
 import json
 import statistics
 import threading
@@ -15,7 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from semisfl_jax import config as config_lib
 from semisfl_jax import runs, tasks
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.config import keys
@@ -30,7 +30,6 @@ from semisfl_jax.training import checks, metrics
 if TYPE_CHECKING:
     from semisfl_jax.studies.engine import Failed, Session
 
-JOURNAL = 'optuna.journal'
 COMPLETE, PRUNED, DIVERGED = 'complete', 'pruned', 'diverged'
 STATES = (COMPLETE, PRUNED, DIVERGED)
 # Trials drawn at random before the model of good settings is used, and before any trial is stopped early: with fewer,
@@ -111,19 +110,21 @@ def run(sweep: Sweep, storage: Any, session: Session) -> None:
         f'method{"s" * (len(sweep.entries) > 1)}, {sweep.trials} trial{"s" * (sweep.trials > 1)} each, '
         f'{total - len(missing)} of {total} done'
     )
-    with session.board(len(missing), len(missing) * sweep.config.rounds * len(sweep.seeds)) as board:
-        for entry in missing:
-            done = trials(storage, entry.title)
-            values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
-            job = sweeps.job(sweep, entry, values)
-            case = Case(sweep, entry, done, values, job, session.home / plan.RUNS / job.name)
-            words = ', '.join(f'{key}={value}' for key, value in values.items())
-            trial = _ended(case, session.make(board, job, f'{case.name}: {words}', partial(_stopped_after, case)))
-            study = optuna().create_study(
-                study_name=entry.title, storage=storage, load_if_exists=True, direction=_direction(trial)
-            )
-            study.add_trial(_frozen(trial, entry.ranges))
-            board.end(_outcome(trial, Result(entry, [*done, trial])))
+    session.count = len(missing)
+    for entry in missing:
+        done = trials(storage, entry.title)
+        values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
+        job = sweeps.job(sweep, entry, values)
+        case = Case(sweep, entry, done, values, job, session.home / plan.RUNS / job.name)
+        words = ', '.join(f'{key}={value}' for key, value in values.items())
+        trial = _ended(case, session.make(job, f'{case.name}: {words}', partial(_stopped_after, case)))
+        study = optuna().create_study(
+            study_name=entry.title, storage=storage, load_if_exists=True, direction=_direction(trial)
+        )
+        study.add_trial(_frozen(trial, entry.ranges))
+        score = Result(entry, [trial]).score
+        outcome = f'validation {score.label} {score.text(trial.score)}' if trial.state == COMPLETE else trial.why
+        session.end(outcome or f'stopped after round {trial.rounds}')
 
 
 def _stopped_after(case: Case) -> int:
@@ -160,15 +161,6 @@ def _ended(case: Case, failed: Failed | None) -> Trial:
     if last not in scores:
         raise UserError(f'{case.name}: {case.folder} has no {key} after round {last}; remove that folder')
     return Trial(case.values, COMPLETE, scores[last], curve, last, name, key)
-
-
-def _outcome(trial: Trial, result: Result) -> str:
-    """'validation accuracy 81.20%; best: 83.05%, trial 3'."""
-    text, number = result.score.text, result.best
-    best = '' if number is None else f'; best: {text(result.trials[number].score)}, trial {number}'
-    if trial.state == COMPLETE:
-        return f'validation {result.score.label} {text(trial.score)}{best}'
-    return f'{trial.why or f"stopped after round {trial.rounds}"}{best}'
 
 
 def score_of(key: str) -> Score:
@@ -211,53 +203,20 @@ def optuna() -> Any:
 
 
 def open_journal(folder: Path, sweep: Sweep) -> Any:
-    """The storage of a sweep, in `folder`, which the caller has locked; a last line truncated by a kill is removed.
-
-    Raises:
-      UserError: the folder belongs to another search, or a file of it cannot be read.
+    """The storage of a sweep, in `folder`, which the caller has locked; a last line truncated by a kill is removed. Its
+    file is named after all that a trial depends on, so that another search begins anew, with the runs that are there.
     """
-    library, file = optuna(), folder / JOURNAL
-    _check_definition(folder, sweep)
-    whole: list[bytes] = []
-    if file.exists():
-        *whole, _ = file_io.read(file).split(b'\n')
-        metrics.truncate(file, len(whole))
-    try:
-        for line in whole:
-            json.loads(line)  # Optuna forgives the last one, until it has written another behind it
-        # Other processes are locked out already, since the folder is
-        backend = library.storages.journal.JournalFileBackend(str(file), lock_obj=threading.Lock())
-        return library.storages.JournalStorage(backend)
-    except Exception as error:  # whatever Optuna finds in a line that it did not write
-        raise UserError(f'{file} is damaged ({error}); restore it from a copy, or remove it: runs are kept') from error
-
-
-def _check_definition(folder: Path, sweep: Sweep) -> None:
-    """Writes the definition, without the number of trials, into the folder of a new sweep, or compares it with that of
-    an earlier start."""
-    methods = {}
+    definition: list[Any] = [sweep.seed, sweep.prune]
     for entry in sweep.entries:
-        config = config_lib.resolve(sweeps.trial_config(sweep, entry, sweeps.untuned(sweep, entry)))
-        settings = config_lib.flatten(config)
-        methods[entry.title] = {
-            'ranges': {key: range_.text for key, range_ in entry.ranges.items()},
-            'settings': {key: value for key, value in settings.items() if key not in config_lib.INERT - {'rounds'}},
-        }
-    content = {'format': 1, 'seeds': list(sweep.seeds), 'seed': sweep.seed, 'prune': sweep.prune, 'methods': methods}
-    file = folder / tuned.SWEEP
-    if not file.exists():
-        if (folder / JOURNAL).exists():
-            raise UserError(f'{folder} has trials but no {file.name}; restore it, or choose another --workdir')
-        file_io.write_json(file, content)
-        return
-    try:
-        differing = config_lib.differences(content, file_io.read_object(file))
-    except UserError as error:
-        raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
-    if differing:
-        more = f' and {len(differing) - 3} more' if len(differing) > 3 else ''
-        other = f'{folder} belongs to another search ({"; ".join(differing[:3])}{more})'
-        raise UserError(f'{other}; choose another --workdir, or remove that folder: the runs are not in it')
+        untuned = sweeps.job(sweep, entry, sweeps.untuned(sweep, entry)).name
+        definition += [entry.title, untuned, {key: range_.text for key, range_ in entry.ranges.items()}]
+    mark = hashlib.sha256(json.dumps(definition).encode()).hexdigest()[:6]
+    library, file = optuna().storages, folder / f'optuna-{mark}.journal'
+    if file.exists():
+        metrics.truncate(file, file_io.read(file).count(b'\n'))
+    # Other processes are locked out already, since the folder is
+    backend = library.journal.JournalFileBackend(str(file), lock_obj=threading.Lock())
+    return library.JournalStorage(backend)
 
 
 def trials(storage: Any, name: str) -> list[Trial]:
