@@ -43,12 +43,13 @@ def find_cinic10(image_folder: str, data_dir: str, image_size: int) -> Source:
     `image_size`: side, 0 for 32. UserError: the data are absent or incomplete.
     """
     if not image_folder:
-        absent = (
-            "data set 'cinic10' is neither in config.data.data_dir nor known to tensorflow-datasets: download it from "
-            'the University of Edinburgh (https://doi.org/10.7488/ds/2448), unpack it and set '
-            '--config.data.image_folder to the directory that has train/ and test/, or use --config.data.fake=True'
-        )
-        return tfds_source.find(CINIC10, data_dir, image_size, absent=absent)
+        try:
+            return tfds_source.find(CINIC10, data_dir, image_size)
+        except UserError as error:
+            raise UserError(
+                "data set 'cinic10' is not in config.data.data_dir: download it (https://doi.org/10.7488/ds/2448) and "
+                'set --config.data.image_folder to the directory with train/ and test/, or use --config.data.fake=True'
+            ) from error
     folder, splits = Path(image_folder).expanduser(), ('train', 'test')
     _classes(folder, splits)
     return source(CINIC10, folder, splits, CINIC10_CLASSES, image_size or KNOWN[CINIC10].image[0])

@@ -61,8 +61,7 @@ def load(options: ConfigDict) -> Dataset:
     if name in _FINDERS:
         source = _FINDERS[name](options)
     else:
-        known = (*READERS, *ALIASES, *_FINDERS)
-        source = tfds_source.find(name, options.data_dir, options.image_size, known=known)
+        source = tfds_source.find(name, options.data_dir, options.image_size)
     arrays, digest = cache.fetch(source, options.cache_dir)
     loaded = dataset.make(name, arrays, source.num_classes, digest=digest, outputs=source.outputs)
     return pad(loaded, options.pad_to)

@@ -21,6 +21,7 @@ from absl import logging
 
 from semisfl_jax.core.errors import UserError, did_you_mean, first_line
 from semisfl_jax.data import dataset
+from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
 
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
@@ -30,15 +31,7 @@ SAMPLED_BYTES = 1 << 16  # read from either end of a file to fingerprint it
 Builder: TypeAlias = Any  # tfds.core.DatasetBuilder, of a library that is imported on first use
 
 
-def find(
-    name: str,
-    data_dir: str,
-    image_size: int,
-    classes: tuple[str, ...] = (),
-    alias: str = '',
-    known: tuple[str, ...] = (),
-    absent: str = '',
-) -> Source:
+def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (), alias: str = '') -> Source:
     """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
 
     The training set is split 'train', followed by an unlabeled split if there is one. The test set is split 'test', or
@@ -49,13 +42,11 @@ def find(
       data_dir: TFDS data directory, '' for $TFDS_DATA_DIR or else TFDS's own default.
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
-      known: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
-      absent: message if TFDS does not know the set, '' for suggestions.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
     """
-    builder = open_builder(name, data_dir, known, absent)
+    builder = open_builder(name, data_dir)
     image, label = _check_features(name, builder)
     splits = builder.info.splits
     if 'train' not in splits or not splits['train'].num_examples:
@@ -94,13 +85,13 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def open_builder(name: str, data_dir: str, known: tuple[str, ...] = (), absent: str = '') -> Builder:
+def open_builder(name: str, data_dir: str) -> Builder:
     """The TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
     directory = str(Path(directory).expanduser()) if '://' not in directory else directory
-    builder = _open(name, directory, known, absent)
+    builder = _open(name, directory)
     with _quiet():
         prepared = builder.is_prepared()
     if prepared:
@@ -109,7 +100,7 @@ def open_builder(name: str, data_dir: str, known: tuple[str, ...] = (), absent: 
     return _open(name, directory)  # anew: a builder caches what it read when created
 
 
-def _open(name: str, directory: str, known: tuple[str, ...] = (), absent: str = '') -> Builder:
+def _open(name: str, directory: str) -> Builder:
     import tensorflow_datasets as tfds
 
     try:
@@ -121,10 +112,10 @@ def _open(name: str, directory: str, known: tuple[str, ...] = (), absent: str = 
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
-        names = [*tfds.list_builders(with_community_datasets=False), *known]
+        names = [*tfds.list_builders(with_community_datasets=False), *KNOWN]
         unknown = f"unknown data set '{name}' in config.data.name{did_you_mean(name, names)}"
         use = 'use one of `tfds.list_builders()`, or register your own (docs/your-own.md)'
-        raise UserError(absent or f'{unknown}; {use}') from error
+        raise UserError(f'{unknown}; {use}') from error
     except ModuleNotFoundError as error:  # its code may need TensorFlow; prepared files tell as much as it
         try:
             with _quiet():
