@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -18,7 +17,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.errors import found as words
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
-from semisfl_jax.models.layers import NoPixels, resize
+from semisfl_jax.models.layers import resize
 from semisfl_jax.models.split import batch, check_output, filled, run, shapes
 
 
@@ -39,20 +38,13 @@ def encoder_decoder(
     """
     height, width, _ = image_shape
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    try:
-        found = shapes(encoder, batch(image_shape))
-    except NoPixels as error:
-        raise UserError(
-            f'images of {height}x{width} are too small for this model: its encoder leaves nothing of them; use larger '
-            'images (data.image_size, data.pad_to)'
-        ) from error
+    found = shapes(encoder, batch(image_shape))
     if not isinstance(found, tuple) or not found:
         raise UserError(f"the encoder of model.name='{name}' returns {words(found)}; return a tuple of maps")
     for feature_map in found:
         check_output(f"the encoder of model.name='{name}'", feature_map, (None,) * 4)
     check_output(f"the decoder of model.name='{name}'", shapes(decoder, found), (None, None, None, num_outputs))
-    map_shapes = tuple(feature_map.shape[1:] for feature_map in found)
-    maps = tuple(jax.ShapeDtypeStruct((1, *shape), jnp.float32) for shape in map_shapes)
+    maps = tuple(jax.ShapeDtypeStruct((1, *feature_map.shape[1:]), jnp.float32) for feature_map in found)
 
     def init(key: Array) -> SplitParams:
         # From shapes alone: a pass through a large encoder, merely to start, would take long.
@@ -65,13 +57,11 @@ def encoder_decoder(
     def bottom(
         variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
     ) -> tuple[tuple[Array, ...], Variables]:
-        chex.assert_shape(images, (None, *image_shape))
         return run(encoder, variables, images, key, train, rows, recompute)
 
     def top(
         variables: Variables, maps: tuple[Array, ...], key: Array | None, train: bool, rows: Array | None = None
     ) -> tuple[Array, Variables]:
-        chex.assert_shape(maps, [(None, *shape) for shape in map_shapes])
         outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
         return resize(outputs, height, width), variables
 

@@ -8,7 +8,6 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
-from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, NoPixels
+from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer
 from semisfl_jax.models.zoo import Architecture, Maker
 
 # What is kept for a backward pass that computes everything else again
@@ -25,7 +24,6 @@ _KEPT = jax.checkpoint_policies.save_from_both_policies(
 )
 _CLIENT = 'client'  # the axis over which `tops` is mapped
 _BATCH = 2  # images for which shapes are computed: with one, a layer that mixes up images may look right
-_SMALLEST, _SMALLEST_SIDE = 'small_cnn', 4  # the model for small images, and the pixels that it needs
 
 
 class Stack(nn.Module):
@@ -99,17 +97,9 @@ def cut(
     head = ProjectionHead(projection, projection_dim, compute)
     run_piece = partial(run, recompute=compute.recompute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    try:
-        features = shapes(bottom, batch(image_shape))
-        check_output(f"the first {index} layers of model.name='{name}'", features)
-        logits = shapes(top, features)
-    except NoPixels as error:
-        height, width, _ = image_shape
-        other = '' if name == _SMALLEST or min(height, width) < _SMALLEST_SIDE else f'model.name={_SMALLEST} or '
-        raise UserError(
-            f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use {other}'
-            'larger images (data.image_size, data.pad_to)'
-        ) from error
+    features = shapes(bottom, batch(image_shape))
+    check_output(f"the first {index} layers of model.name='{name}'", features)
+    logits = shapes(top, features)
     check_output(f"the last layer of model.name='{name}'", logits, (None, num_classes))
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
@@ -125,25 +115,21 @@ def cut(
     def run_bottom(
         variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
     ) -> tuple[Array, Variables]:
-        chex.assert_shape(images, (None, *image_shape))
         features, variables = run_piece(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
     def run_top(
         variables: Variables, features: Array, key: Array | None, train: bool, rows: Array | None = None
     ) -> tuple[Array, Variables]:
-        chex.assert_shape(features, (None, feature_size))
         return run_piece(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables: Variables, features: Array, keys: Array) -> tuple[Array, Variables]:
         def one_client(rows: Array, key: Array) -> tuple[Array, Variables]:
             return run_piece(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 
-        chex.assert_shape(features, (None, None, feature_size))
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
 
     def project(variables: Variables, features: Array) -> Array:
-        chex.assert_shape(features, (None, feature_size))
         rows: Any = head.apply(variables, features)  # Flax declares a pair, too: outputs and what is mutable
         return rows
 
@@ -225,7 +211,7 @@ def batch(image_shape: Sequence[int]) -> jax.ShapeDtypeStruct:
 
 
 def shapes(module: nn.Module, inputs: Any) -> Any:
-    """Shapes of the outputs of a piece, from those of its inputs, a pytree; NoPixels: images are too small for it."""
+    """Shapes of the outputs of a piece, from those of its inputs, a pytree; UserError: images are too small for it."""
     return jax.eval_shape(lambda *given: module.init_with_output(*given, train=False)[0], jax.random.key(0), inputs)
 
 
