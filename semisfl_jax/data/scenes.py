@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
@@ -195,21 +196,19 @@ MNIST_COUNTS = {'train': 10_000, 'test': 2_000}
 MARGIN = 2  # cut from every side of a digit's 28 × 28 pixels, with 0.2 % of the strokes
 
 
-def find_mnist_scenes(data_dir: str, image_size: int, cache_dir: str) -> Source:
-    """Finds the two sets; arguments and errors as in `tfds_source.find` and `cache.fetch`, which decodes the two sets,
-    too.
-
-    `image_size`: side at which the scenes are painted, 0 for 48.
+def find_mnist_scenes(options: ConfigDict) -> Source:
+    """Finds the two sets, which are decoded and cached, too; errors as in `tfds_source.find`. `image_size`: side at
+    which the scenes are painted, 0 for 48.
     """
-    side = check_side(MNIST_SCENES, image_size)
+    side = check_side(MNIST_SCENES, options.image_size)
     try:
-        digits, photographs = (tfds_source.find(name, data_dir, 0) for name in ('mnist', 'cifar10'))
+        digits, photographs = (tfds_source.find(name, options.data_dir, 0) for name in ('mnist', 'cifar10'))
     except UserError as error:
         raise UserError(f"data set '{MNIST_SCENES}' is made of 'mnist' and 'cifar10': {error}") from error
     digest = hashlib.sha256(repr((VERSION, MNIST_COUNTS, digits.key, photographs.key)).encode()).hexdigest()[:12]
 
     def open_streams() -> tuple[Stream, Stream]:
-        sets = [cache.fetch(source, cache_dir)[0] for source in (digits, photographs)]
+        sets = [cache.fetch(source, options.cache_dir)[0] for source in (digits, photographs)]
         train, test = (
             stream(MNIST_SCENES, split, mnist_ingredients(split, *sets), count, side)
             for split, count in MNIST_COUNTS.items()

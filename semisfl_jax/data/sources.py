@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -29,17 +30,12 @@ READERS: dict[str, Callable[[int], Dataset]] = {
 _BUNDLED = dict(READERS)  # without a user's own
 # Sets that are not, or not only, image-classification sets of TFDS: name -> function (`config.data`) -> Source
 _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
-    folder.FOLDER: lambda data: folder.find_own(data.image_folder, data.image_size),
-    folder.IMAGE100: lambda data: folder.find_image100(
-        data.image_folder, data.class_list, data.data_dir, data.image_size
-    ),
-    folder.CINIC10: lambda data: folder.find_cinic10(data.image_folder, data.data_dir, data.image_size),
-    scenes.MNIST_SCENES: lambda data: scenes.find_mnist_scenes(data.data_dir, data.image_size, data.cache_dir),
-    pascal_context.NAME: lambda data: pascal_context.find(data.image_folder, data.image_size),
-    **{
-        name: lambda data, name=name: tfds_dense.find(name, data.data_dir, data.image_size)  # type: ignore[misc]
-        for name in tfds_dense.SETS
-    },
+    folder.FOLDER: folder.find_own,
+    folder.IMAGE100: folder.find_image100,
+    folder.CINIC10: folder.find_cinic10,
+    scenes.MNIST_SCENES: scenes.find_mnist_scenes,
+    pascal_context.NAME: pascal_context.find,
+    **{name: functools.partial(tfds_dense.find, name) for name in tfds_dense.SETS},
 }
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax.data import maps, tfds_source
 from semisfl_jax.data.catalog import KNOWN
@@ -34,10 +35,11 @@ class Set(NamedTuple):
     read: Callable[[dict[str, Any], int, bool], maps.Example]
 
 
-def find(name: str, data_dir: str, image_size: int) -> Source:
-    """Finds a set, a key of SETS; arguments and errors as in `tfds_source.find`, 0 for the set's own side."""
+def find(name: str, options: ConfigDict) -> Source:
+    """Finds a set, a key of SETS; errors as in `tfds_source.find`. `image_size`: 0 for the set's own side."""
     found, known = SETS[name], KNOWN[name]
-    builder, size, tasks = tfds_source.open_builder(name, data_dir), image_size or known.image[0], tuple(known.outputs)
+    builder, tasks = tfds_source.open_builder(name, options.data_dir), tuple(known.outputs)
+    size = options.image_size or known.image[0]
 
     def open_streams() -> tuple[Stream, Stream]:
         train, test = found.splits
