@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -125,11 +125,6 @@ def target_key(split: str, task: str) -> str:
     return f'{split}_target_{task}'
 
 
-def target_keys(tasks: Iterable[str]) -> list[str]:
-    """Names of the arrays of dense tasks."""
-    return [target_key(split, task) for task in tasks for split in SPLITS]
-
-
 def make(
     name: str,
     arrays: dict[str, np.ndarray],
@@ -144,7 +139,8 @@ def make(
     `digest`: the checksum if already known, '' to compute it; `outputs`: of every dense task, in the order shown.
     UserError: an array is missing, or has a wrong type or shape.
     """
-    if missing := [key for key in (*ARRAYS, *target_keys(outputs)) if key not in arrays]:
+    maps = [target_key(split, task) for task in outputs for split in SPLITS]
+    if missing := [key for key in (*ARRAYS, *maps) if key not in arrays]:
         raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
     unmeasured = Dataset(
         name=name,

@@ -87,7 +87,7 @@ def find(options: ConfigDict) -> Source:
         return _stream(files['train'], size), _stream(files['val'], size, ORIGINAL)
 
     key = f'{NAME}-{size}px-{digest.hexdigest()[:12]}'
-    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS, ORIGINAL)
+    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS)
 
 
 def _ids(folder: Path, split: str) -> list[str]:

@@ -48,7 +48,7 @@ def find(name: str, options: ConfigDict) -> Source:
 
     digest = hashlib.sha256(repr((VERSION, tasks)).encode()).hexdigest()[:4]
     key = f'{tfds_source.cache_key(builder, name, size, ())}-dense-{digest}'
-    return Source(name, key, known.classes, open_streams, known.outputs, known.original)
+    return Source(name, key, known.classes, open_streams, known.outputs)
 
 
 def _stream(
