@@ -8,8 +8,7 @@ import pytest
 from semisfl_jax import models
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs.prices import DenseSpec, measure
-from semisfl_jax.models.dense_zoo import DeepLabV3, SceneDecoder
-from semisfl_jax.models.resnet import ResNet
+from semisfl_jax.models.dense_zoo import DeepLabV3, ResNet, SceneDecoder
 from tests.dense_models import NARROW, SHAPE, narrow
 from tests.marks import slow_but
 

@@ -10,7 +10,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_dense, tfds_source
+from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_source
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.dataset import Dataset, Outline, checksum
 from semisfl_jax.data.decode import Source
@@ -35,7 +35,7 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
     folder.CINIC10: folder.find_cinic10,
     scenes.MNIST_SCENES: scenes.find_mnist_scenes,
     pascal_context.NAME: pascal_context.find,
-    **{name: functools.partial(tfds_dense.find, name) for name in tfds_dense.SETS},
+    **{name: functools.partial(tfds_source.find_dense, name) for name in tfds_source.SETS},
 }
 
 

@@ -1,4 +1,4 @@
-"""Cuts any model at any layer index into the pure functions of a split model."""
+"""Cuts models into the pure functions of a split model: at any layer index, or between encoder and decoder."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import flax.linen as nn
 import jax
@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
-from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer
+from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, resize
 from semisfl_jax.models.zoo import Architecture, Maker
 
 # What is kept for a backward pass that computes everything else again
@@ -224,3 +224,71 @@ def check_output(what: str, output: Any, shape: tuple[int | None, ...] | None = 
     if not fits:
         wanted = ', '.join('?' if length is None else str(length) for length in (shape or (None, None))[1:])
         raise UserError(f'{what} returns {found(output)} for {_BATCH} images; return one array [{_BATCH}, {wanted}]')
+
+
+# --- models for dense tasks, cut between encoder and decoder
+#
+# An encoder is a module, called as `encoder(images, train)`, that returns a tuple of feature maps [B, h, w, c]; a
+# decoder maps this tuple, called as `decoder(maps, train)`, to outputs [B, h', w', C], which are resized to the images.
+# Whatever crosses the cut is in the tuple, skip connections too.
+
+
+def encoder_decoder(
+    encoder: nn.Module,
+    decoder: nn.Module,
+    image_shape: tuple[int, int, int],
+    recompute: bool = False,
+    num_outputs: int | None = None,
+    name: str = '',
+) -> SplitModel:
+    """Encoder and decoder as bottom and top of a split model.
+
+    Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
+    the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`; `num_outputs`:
+    C, which the decoder must have, None: any; `name`: of the model, for messages. UserError: images so small that the
+    encoder leaves nothing of them, or modules that do not return maps.
+    """
+    height, width, _ = image_shape
+    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    features = shapes(encoder, batch(image_shape))
+    if not isinstance(features, tuple) or not features:
+        raise UserError(f"the encoder of model.name='{name}' returns {found(features)}; return a tuple of maps")
+    for feature_map in features:
+        check_output(f"the encoder of model.name='{name}'", feature_map, (None,) * 4)
+    check_output(f"the decoder of model.name='{name}'", shapes(decoder, features), (None, None, None, num_outputs))
+    maps = tuple(jax.ShapeDtypeStruct((1, *feature_map.shape[1:]), jnp.float32) for feature_map in features)
+
+    def init(key: Array) -> SplitParams:
+        # From shapes alone: a pass through a large encoder, merely to start, would take long.
+        return SplitParams(
+            bottom=filled(encoder.lazy_init(rng.fold(key, 'bottom'), image, train=False)),
+            top=filled(decoder.lazy_init(rng.fold(key, 'top'), maps, train=False)),
+            proj=filled({}),
+        )
+
+    def bottom(
+        variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[tuple[Array, ...], Variables]:
+        return run(encoder, variables, images, key, train, rows, recompute)
+
+    def top(
+        variables: Variables, maps: tuple[Array, ...], key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[Array, Variables]:
+        outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
+        return resize(outputs, height, width), variables
+
+    def missing(*_: object) -> NoReturn:
+        raise UserError(
+            'models for dense tasks have no projection head, and no top over the rows of many clients: use another '
+            'method, or a model for classification'
+        )
+
+    return SplitModel(
+        init=init,
+        bottom=bottom,
+        top=top,
+        tops=missing,
+        project=missing,
+        feature_size=sum(feature_map.size for feature_map in maps),
+        projection_size=0,
+    )
