@@ -7,8 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import models
-from semisfl_jax.models.dense_zoo import DeepLabV3, DeepLabV3Plus, SceneDecoder, SceneEncoder
-from semisfl_jax.models.resnet import ResNet
+from semisfl_jax.models.dense_zoo import DeepLabV3, DeepLabV3Plus, ResNet, SceneDecoder, SceneEncoder
 
 SHAPE = (18, 21, 3)
 

@@ -67,7 +67,13 @@ def test_without_data_one_line_says_where_they_are_published(tmp_path):
         data.load(options_of(tmp_path, name='cinic10'))
     message = str(caught.value)
     assert '\n' not in message
-    for part in ('cinic10', 'config.data.data_dir', 'University of Edinburgh', '--config.data.image_folder', 'fake'):
+    for part in (
+        'cinic10',
+        'config.data.data_dir',
+        'https://doi.org/10.7488/ds/2448',
+        '--config.data.image_folder',
+        'fake',
+    ):
         assert part in message
     with pytest.raises(UserError, match=r"did you mean .*'cinic10'"):
         data.load(options_of(tmp_path, name='cinic'))

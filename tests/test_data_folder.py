@@ -57,7 +57,7 @@ def test_one_hundred_classes_need_no_list(tmp_path):
             folder = tmp_path / split / f'n{k:03}'
             folder.mkdir(parents=True)
             (folder / 'a.png').write_bytes(encoded(np.full((4, 4, 3), k, np.uint8)))
-    source = find_image100(str(tmp_path), '', '', 8)
+    source = find_image100(data_options(image_folder=str(tmp_path), image_size=8))
     train, _ = source.open()
     assert source.num_classes == train.samples == 100
     images, labels = next(train.chunks())

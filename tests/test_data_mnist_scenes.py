@@ -112,8 +112,6 @@ def test_both_sets_are_needed(prepared, monkeypatch, absent):
     with pytest.raises(UserError, match=message) as caught:
         data.load(options_of(prepared, name='mnist_scenes'))
     assert '\n' not in str(caught.value)
-    with pytest.raises(UserError, match='image_size=9 is too small'):
-        data.load(options_of(prepared, name='mnist_scenes', image_size=9))
 
 
 def test_made_up_scenes_have_the_shapes(tmp_path):

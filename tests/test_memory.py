@@ -9,8 +9,6 @@ import pytest
 from semisfl_jax import config as config_lib
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, size
-from semisfl_jax.data import cache
-from semisfl_jax.data.decode import Source, Stream
 from semisfl_jax.training import memory
 from tests import runs
 from tests.one_line import assert_one_line
@@ -166,26 +164,6 @@ def test_memory_that_ends_in_compiling_ends_in_one_line_and_other_errors_pass(tm
     assert not (tmp_path / 'run').exists()
     with pytest.raises(jax.errors.JaxRuntimeError, match='a bug'):
         runs.run(tmp_path / 'run', algorithm='supervised_only')
-
-
-# --- decoding
-
-
-def test_images_that_cannot_be_decoded_are_refused_before(tmp_path, monkeypatch):
-    def stream(count, side):
-        return Stream(count, (side, side, 3), lambda: pytest.fail('decoded'))
-
-    def source(count, side):
-        return Source('photos', 'photos', 10, lambda: (stream(count, side), stream(1, side)))
-
-    of_machine(monkeypatch, 2**30)
-    usage = cache.shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(cache.shutil, 'disk_usage', lambda path: usage._replace(free=2**30))
-    with pytest.raises(
-        UserError, match=r'photos in images of 512x512x3 takes 2\.9 GiB, .* has 1 GiB and this machine 1 GiB'
-    ):
-        cache.fetch(source(3999, 512), str(tmp_path / 'a'))
-    assert not (tmp_path / 'a').exists()
 
 
 # --- the machine

@@ -10,9 +10,8 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.models import lowerings
-from semisfl_jax.models.dense_zoo import ASPP, DeepLabV3Plus
+from semisfl_jax.models.dense_zoo import ASPP, DeepLabV3Plus, ResNet
 from semisfl_jax.models.layers import resize
-from semisfl_jax.models.resnet import ResNet
 from tests import dense_twin
 
 DILATED = [(3, 2, 1, 2), (3, 4, 1, 4), (3, 0, 1, 2), (3, 2, 2, 2), (5, 3, 1, 2), (3, 12, 1, 12)]

@@ -10,7 +10,7 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.models.resnet import ResNet
+from semisfl_jax.models.dense_zoo import ResNet
 from semisfl_jax.models.weights import torch_name
 from tests import dense_twin
 from tests.marks import slow_but

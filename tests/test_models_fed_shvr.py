@@ -199,6 +199,6 @@ def test_a_teacher_drops_nothing_in_evaluation_mode(statistics):
 )
 def test_images_too_small_for_either_part(name, side, cut):
     """12 pixels are the fewest: 12, 6, 3, and 1 after the convolution without padding. AlexNet halves three times."""
-    with pytest.raises(UserError, match=f'{side}x{side} are too small'):
+    with pytest.raises(UserError, match='images are too small'):
         models.build(name, 10, (side, side, 3), cut)
     assert models.build(name, 10, (12, 12, 3), cut).feature_size > 0

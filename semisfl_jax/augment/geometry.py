@@ -68,21 +68,13 @@ def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant
     return gather(planes, *_nearest(planes.shape, op, v, negative, variant), _fill(op, variant))
 
 
-def bilinear(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array, Array]:
-    """Like `affine`, but shears read two neighbors: the near and the far ones, [B, C, H, W] uint8, identical for
-    operations other than shears; and the row of tables.Shears.mixes that mixes them, [B, H, W] int32.
-    """
-    near, far, weight = _neighbors(2, planes, op, v, negative, variant)
-    return near, far, weight
-
-
 def bicubic(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
     """Like `affine`, with the same arguments and result, but shears read four neighbors with Pillow's cubic (a = -1).
 
     Computed in integers, so the result is the exact value, truncated. Pillow's doubles miss the exact value by 1e-13,
     so if it is an integer, their result is sometimes one lower: at fewer than 1 pixel in 200 of a sheared image.
     """
-    *taps, k = _neighbors(4, planes, op, v, negative, variant)
+    *taps, k = neighbors(4, planes, op, v, negative, variant)
     v1, v2, v3, v4 = (tap.astype(jnp.int32) for tap in taps)
     k, n = k[:, None], tables.BICUBIC_STEPS
     third = n * (2 * (v1 - v2) + v3 - v4) + k * (v2 - v1 - v3 + v4)
@@ -99,8 +91,10 @@ def _nearest(shape: tuple[int, ...], op: Array, v: Array, negative: Array, varia
     return (d * x + e * y + f) >> 16, (a * x + b * y + c) >> 16
 
 
-def _neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, ...]:
-    """`count` neighbors along the axis of a shear, [B, C, H, W] uint8 each, and tables.Shears.weight [B, H, W]."""
+def neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, ...]:
+    """Like `affine`, but shears read `count` neighbors along their axis, [B, C, H, W] uint8 each, identical for other
+    operations; and tables.Shears.weight [B, H, W] int32, by which they are mixed.
+    """
     height, width = planes.shape[2:]
     shears = tables.shears(variant, height, width)
     index = jnp.asarray(shears.which)[op, v, negative]
@@ -148,12 +142,13 @@ def scale_rotate(planes: Array, scale: Array, angle: Array) -> Array:
     y, x = _locate(1 / scale, angle, planes.shape)
     height, width = planes.shape[2:]
     inside = _inside(_nearest_pixel(y), _nearest_pixel(x), planes.shape)
+    y_shares, x_shares = ((256 - share, share) for share in ((at >> 8) & 255 for at in (y, x)))  # before, after
     total = jnp.zeros(planes.shape, jnp.int32)
     for dy in (0, 1):
         for dx in (0, 1):
             row, column = jnp.clip((y >> 16) + dy, 0, height - 1), jnp.clip((x >> 16) + dx, 0, width - 1)
-            weight = _weight(y, dy) * _weight(x, dx)
-            total += weight[:, None] * gather(planes, row, column).astype(jnp.int32)
+            weight = (y_shares[dy] * x_shares[dx])[:, None]
+            total += weight * gather(planes, row, column).astype(jnp.int32)
     return jnp.where(inside[:, None], total + (_ONE >> 1) >> 16, 0).astype(jnp.uint8)
 
 
@@ -196,12 +191,6 @@ def _locate(factor: Array, angle: Array, shape: tuple[int, ...]) -> tuple[Array,
 
 def _nearest_pixel(at: Array) -> Array:
     return at + (_ONE >> 1) >> 16
-
-
-def _weight(at: Array, neighbor: int) -> Array:
-    """Of the pixel before (0) and after (1) a coordinate, in 256ths."""
-    share = (at >> 8) & 255
-    return share if neighbor else 256 - share
 
 
 def _inside(y: Array, x: Array, shape: tuple[int, ...]) -> Array:

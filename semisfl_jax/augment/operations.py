@@ -147,7 +147,7 @@ def _change(
         shears = tables.shears(variant, *planes.shape[2:])
         near, moved, mix = lookups.if_any(
             moves,
-            lambda: geometry.bilinear(planes, op, v, negative, variant),
+            lambda: geometry.neighbors(2, planes, op, v, negative, variant),
             lambda: (planes, planes, jnp.zeros_like(planes[:, 0], jnp.int32)),
         )
         sheared = jnp.asarray(shears.which)[op, v, negative] > 0

@@ -49,7 +49,7 @@ Piece: TypeAlias = Callable[..., tuple[Any, Variables]]
 class SplitModel(NamedTuple):
     """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
 
-    Of a model for dense tasks (`semisfl_jax.models.dense`), features are a tuple of maps, outputs are [B, H, W, C], and
+    Of a model for dense tasks (`semisfl_jax.models.split`), features are a tuple of maps, outputs are [B, H, W, C], and
     there is no projection head: `tops` and `project` raise a UserError.
     """
 

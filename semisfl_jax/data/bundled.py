@@ -118,7 +118,7 @@ llllllllllllllllll.ppppppppp.lllllll...l
 
 def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
     """The scenes, [n, 48, 48, 3], the same in every run. `image_size`: side at which they are painted, 0 for 48."""
-    side = scenes.check_side(DIGIT_SCENES, image_size)
+    side = image_size or scenes.SIDE
     streams = {split: scenes.stream(DIGIT_SCENES, split, ingredients(split), n, side) for split, n in COUNTS.items()}
     arrays = cache.collect(DIGIT_SCENES, streams)
     return dataset.make(DIGIT_SCENES, arrays, num_classes=10, outputs=KNOWN[DIGIT_SCENES].outputs)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 import shutil
 from collections.abc import Iterator
@@ -21,8 +20,7 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError, size, warn
+from semisfl_jax.core.errors import warn
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
 
@@ -46,7 +44,6 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
         return cached
     train, test = source.open()
     streams = {'train': train, 'test': test}
-    _check_room(source.name, streams, root)
     try:
         root.mkdir(parents=True, exist_ok=True)
         with FileLock(root / f'.{source.key}.lock'):
@@ -60,29 +57,13 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
     return arrays, dataset.checksum(source.name, arrays)
 
 
-def _check_room(name: str, streams: dict[str, Stream], root: Path) -> None:
-    """Raises UserError if all images certainly fit neither into memory nor on the disk of `root`."""
-    limit = machine.host_memory()
-    shapes = [shape for split, stream in streams.items() for shape, _ in _arrays(split, stream).values()]
-    total = sum(map(math.prod, shapes))
-    directory = next(folder for folder in (root.absolute(), *root.absolute().parents) if folder.is_dir())
-    free = shutil.disk_usage(directory).free
-    if limit and total > limit and total > free:
-        raise UserError(
-            f'{name} in images of {"x".join(map(str, streams["train"].shape))} takes {size(total)}, but {directory} '
-            f'has {size(free)} and this machine {size(limit)} of memory; use a smaller config.data.image_size, or '
-            'another config.data.cache_dir'
-        )
-
-
 def _read(entry: Path, source: Source, quietly: bool = False) -> tuple[dict[str, np.ndarray], str] | None:
     """The arrays and checksum of the entry, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     try:
         expected = json.loads((entry / 'meta.json').read_text())['checksum']
-        # np.asarray drops the memmap subclass, of which every slice would carry a reference to the file.
-        arrays = {key: np.asarray(np.load(entry / f'{key}.npy', mmap_mode='r')) for key in _keys(source)}
+        arrays = _load(entry)
         if dataset.checksum(source.name, arrays) != expected:
             raise ValueError('another checksum')
         return arrays, expected
@@ -92,9 +73,9 @@ def _read(entry: Path, source: Source, quietly: bool = False) -> tuple[dict[str,
     return None
 
 
-def _keys(source: Source) -> list[str]:
-    """Names of the arrays."""
-    return [*dataset.ARRAYS, *dataset.target_keys(source.outputs), *([dataset.TEST_SIZES] if source.original else [])]
+def _load(folder: Path) -> dict[str, np.ndarray]:
+    """All arrays of an entry; np.asarray drops the memmap subclass, whose slices would carry references to the file."""
+    return {path.stem: np.asarray(np.load(path, mmap_mode='r')) for path in folder.glob('*.npy')}
 
 
 def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
@@ -105,8 +86,8 @@ def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
     try:
         for split, stream in streams.items():
             _write_split(building, source.name, split, stream)
-        arrays = {key: np.asarray(np.load(building / f'{key}.npy', mmap_mode='r')) for key in _keys(source)}
-        (building / 'meta.json').write_text(json.dumps({'checksum': dataset.checksum(source.name, arrays)}))
+        digest = dataset.checksum(source.name, _load(building))
+        (building / 'meta.json').write_text(json.dumps({'checksum': digest}))
         shutil.rmtree(entry, ignore_errors=True)
         building.rename(entry)
     finally:

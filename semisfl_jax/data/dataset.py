@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from semisfl_jax.data.catalog import KNOWN
 SPLITS = ('train', 'test')
 TEST_SIZES = 'test_sizes'  # an array of data sets whose test maps have sizes of their own
 ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
-ROWS_AT_ONCE = 4096  # bounds the memory of passes over arrays that may be larger than RAM
+ROWS_AT_ONCE = 4096
 HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, independent of the run's seed
 
 
@@ -85,6 +85,11 @@ class Outline(NamedTuple):
     original: tuple[int, int] | None = None  # H, W of test maps that are not as large as the images
 
 
+def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
+    """The rows of an array that may be larger than RAM, some at a time."""
+    return (array[start : start + ROWS_AT_ONCE] for start in range(0, len(array), ROWS_AT_ONCE))
+
+
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
     tabulated = KNOWN[name].normalization if name in KNOWN else None
@@ -98,8 +103,7 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
     """
     channels = images.shape[-1]
     counts = np.zeros((channels, 256), np.int64)
-    for start in range(0, len(images), ROWS_AT_ONCE):
-        block = images[start : start + ROWS_AT_ONCE]
+    for block in blocks(images):
         for channel in range(channels):
             counts[channel] += np.bincount(block[..., channel].ravel(), minlength=256)
     share = counts / counts.sum(axis=1, keepdims=True)
@@ -115,19 +119,14 @@ def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
     for key in sorted(arrays):
         array = arrays[key]
         digest.update(f'|{key} {array.dtype.str} {array.shape}|'.encode())
-        for start in range(0, len(array), ROWS_AT_ONCE):
-            digest.update(np.ascontiguousarray(array[start : start + ROWS_AT_ONCE]).data)
+        for block in blocks(array):
+            digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
 
 def target_key(split: str, task: str) -> str:
     """Name of the array with the maps of a dense task."""
     return f'{split}_target_{task}'
-
-
-def target_keys(tasks: Iterable[str]) -> list[str]:
-    """Names of the arrays of dense tasks."""
-    return [target_key(split, task) for task in tasks for split in SPLITS]
 
 
 def make(
@@ -144,7 +143,8 @@ def make(
     `digest`: the checksum if already known, '' to compute it; `outputs`: of every dense task, in the order shown.
     UserError: an array is missing, or has a wrong type or shape.
     """
-    if missing := [key for key in (*ARRAYS, *target_keys(outputs)) if key not in arrays]:
+    maps = [target_key(split, task) for task in outputs for split in SPLITS]
+    if missing := [key for key in (*ARRAYS, *maps) if key not in arrays]:
         raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
     unmeasured = Dataset(
         name=name,

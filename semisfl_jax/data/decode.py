@@ -48,7 +48,6 @@ class Source(NamedTuple):
     num_classes: int
     open: Callable[[], tuple[Stream, Stream]]  # () -> train, test
     outputs: Mapping[str, int] = MappingProxyType({})  # of dense tasks, by name, in the order of `Stream.targets`
-    original: MapShape | None = None  # `Stream.original` of the images for testing
 
 
 def resize(image: Image.Image, size: int) -> Image.Image:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
@@ -21,58 +22,58 @@ CINIC10_CLASSES = ('airplane', 'automobile', 'bird', 'cat', 'deer', 'dog', 'frog
 LIST_BYTES = 2**20  # of a class list: ImageNet's 1,000 ids are 10 kB
 
 
-def find_own(image_folder: str, image_size: int) -> Source:
+def find_own(options: ConfigDict) -> Source:
     """Finds a user's images in train/CLASS/* and test/CLASS/* (or val/ or valid/), classes in the order of their names;
     UserError: one of the keys is not set, or the folder is incomplete or has a single class.
     """
-    if not image_folder or not image_size:
-        key = 'image_size=32, the side to resize to' if image_folder else 'image_folder=DIR, with train/ and test/'
+    if not options.image_folder or not options.image_size:
+        key = (
+            'image_size=32, the side to resize to'
+            if options.image_folder
+            else 'image_folder=DIR, with train/ and test/'
+        )
         raise UserError(f"data set '{FOLDER}' needs --config.data.{key}")
-    folder = Path(image_folder).expanduser()
+    folder = Path(options.image_folder).expanduser()
     test = next((name for name in ('test', 'val', 'valid') if (folder / name).is_dir()), 'test')
     classes = _classes(folder, ('train', test))
     if len(classes) < 2:
         raise UserError(f"config.data.image_folder '{folder}' has {len(classes)} classes in train/: use two or more")
-    return source(FOLDER, folder, ('train', test), classes, image_size)
+    return source(FOLDER, folder, ('train', test), classes, options.image_size)
 
 
-def find_cinic10(image_folder: str, data_dir: str, image_size: int) -> Source:
-    """Finds CINIC-10: 90,000 images each for training, validation (not used, as in FedDure) and testing.
+def find_cinic10(options: ConfigDict) -> Source:
+    """Finds CINIC-10, of side 32: 90,000 images each for training, validation (not used, as in FedDure) and testing.
 
-    `image_folder`: with train/<class>/* and test/<class>/*, '' for cinic10/ in the TFDS directory `data_dir`.
-    `image_size`: side, 0 for 32. UserError: the data are absent or incomplete.
+    They are in `image_folder`, with train/<class>/* and test/<class>/*, or else in cinic10/ of the TFDS directory.
+    UserError: the data are absent or incomplete.
     """
-    if not image_folder:
-        absent = (
-            "data set 'cinic10' is neither in config.data.data_dir nor known to tensorflow-datasets: download it from "
-            'the University of Edinburgh (https://doi.org/10.7488/ds/2448), unpack it and set '
-            '--config.data.image_folder to the directory that has train/ and test/, or use --config.data.fake=True'
-        )
-        return tfds_source.find(CINIC10, data_dir, image_size, absent=absent)
-    folder, splits = Path(image_folder).expanduser(), ('train', 'test')
+    if not options.image_folder:
+        try:
+            return tfds_source.find(CINIC10, options.data_dir, options.image_size)
+        except UserError as error:
+            raise UserError(
+                "data set 'cinic10' cannot be read from config.data.data_dir: download it "
+                '(https://doi.org/10.7488/ds/2448) and set --config.data.image_folder to the directory with train/ and '
+                'test/, or use --config.data.fake=True'
+            ) from error
+    folder, splits = Path(options.image_folder).expanduser(), ('train', 'test')
     _classes(folder, splits)
-    return source(CINIC10, folder, splits, CINIC10_CLASSES, image_size or KNOWN[CINIC10].image[0])
+    return source(CINIC10, folder, splits, CINIC10_CLASSES, options.image_size or KNOWN[CINIC10].image[0])
 
 
-def find_image100(image_folder: str, class_list: str, data_dir: str, image_size: int) -> Source:
-    """Finds IMAGE-100: 100 classes of ImageNet, from an ImageNet folder or TFDS's imagenet2012.
+def find_image100(options: ConfigDict) -> Source:
+    """Finds IMAGE-100, of side 144: 100 classes of ImageNet, in `image_folder`, with train/<class>/* and val/<class>/*,
+    or else TFDS's imagenet2012.
 
-    The paper does not publish its class list, so the user provides one. Images are resized directly to the square,
-    without cropping or preserving the aspect ratio, as in the authors' code.
-
-    Args:
-      image_folder: directory with train/<class>/* and val/<class>/*, '' for TFDS imagenet2012 in `data_dir`.
-      class_list: text file with one WordNet id per line, in the order of class numbers; '' takes every class of a
-        folder with exactly 100.
-      image_size: side, 0 for 144.
-
-    Raises:
-      UserError: no such folder, class list or class, or no class list where one is required.
+    The paper does not publish its class list, so the user provides one, `class_list`, with one WordNet id per line in
+    the order of class numbers; without it, a folder must have exactly 100 classes. Images are resized directly to the
+    square, without cropping or preserving the aspect ratio, as in the authors' code. UserError: no such folder, class
+    list or class, or no class list where one is required.
     """
-    size, wanted = image_size or KNOWN[IMAGE100].image[0], KNOWN[IMAGE100].classes
-    classes = _read_classes(class_list) if class_list else ()
-    if image_folder:
-        folder, splits = Path(image_folder).expanduser(), ('train', 'val')
+    size, wanted = options.image_size or KNOWN[IMAGE100].image[0], KNOWN[IMAGE100].classes
+    classes = _read_classes(options.class_list) if options.class_list else ()
+    if options.image_folder:
+        folder, splits = Path(options.image_folder).expanduser(), ('train', 'val')
         present = _classes(folder, splits)
         if not classes and len(present) != wanted:
             raise UserError(
@@ -85,7 +86,7 @@ def find_image100(image_folder: str, class_list: str, data_dir: str, image_size:
             "data set 'image100' needs --config.data.class_list, a text file with one WordNet id per line, or "
             '--config.data.image_folder with 100 classes, or --config.data.fake=True'
         )
-    return tfds_source.find('imagenet2012', data_dir, size, classes, alias=IMAGE100)
+    return tfds_source.find('imagenet2012', options.data_dir, size, classes, alias=IMAGE100)
 
 
 def _read_classes(path: str) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import partitioners
 from semisfl_jax.data.apportion import largest_remainder
-from semisfl_jax.data.dataset import ROWS_AT_ONCE, Dataset
+from semisfl_jax.data.dataset import Dataset, blocks
 from semisfl_jax.tasks import IGNORED
 
 # Settings that are present only where they are in use, and what stands for their absence
@@ -301,8 +301,7 @@ def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
         if largest is None:
             continue
         for maps in (target.train, target.test):
-            blocks = (maps[start : start + ROWS_AT_ONCE] for start in range(0, len(maps), ROWS_AT_ONCE))
-            beyond = max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks)
+            beyond = max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks(maps))
             if beyond > largest:
                 raise UserError(
                     f"data set '{dataset.name}', task '{name}': a map has the number {beyond}, but with "
@@ -312,11 +311,7 @@ def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
 
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
     """The rows of the training set that have a truth for a task, ascending; UserError: none has."""
-    target = dataset.targets[name].train
-    known = [
-        (target[start : start + ROWS_AT_ONCE] != tasks.IGNORED).any(axis=(1, 2))
-        for start in range(0, len(target), ROWS_AT_ONCE)
-    ]
+    known = [(block != tasks.IGNORED).any(axis=(1, 2)) for block in blocks(dataset.targets[name].train)]
     rows = np.flatnonzero(np.concatenate(known))
     if not len(rows):
         raise UserError(f"config.data.tasks: no training image of data set '{dataset.name}' has a truth for '{name}'")

@@ -89,11 +89,10 @@ def _misfits(partition: Partition, dataset: Dataset, config: ConfigDict, given: 
     """Where a partition does not fit the data set or the configuration, and what to do."""
     clients, held_out, asked = config.federation.num_clients, len(partition.validation_index), config.data.client_labels
     labels = int(_sizes(partition.client_labeled_index).sum())
-    if partition.dataset != dataset.name:
-        yield f"is for data set '{partition.dataset}', not '{dataset.name}': set config.data.name"
     if partition.checksum != dataset.checksum:
-        copies = f'{partition.checksum[:12]} against {dataset.checksum[:12]}'
-        yield f"is for another copy of data set '{dataset.name}', checksum {copies}: use the data it was made from"
+        of = f"'{partition.dataset}', checksum {partition.checksum[:12]}"
+        here = f"'{dataset.name}', {dataset.checksum[:12]}"
+        yield f'is for data set {of}, not {here}: set config.data.name, or use the data it was made from'
     if partition.num_clients != clients:
         use = f'--config.federation.num_clients={partition.num_clients}'
         yield f'is for {partition.num_clients} clients, not {clients}: set {use}'

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, first_line
@@ -60,18 +61,18 @@ PART_NAMES = {
 PARTS = {name: number for number, names in PART_NAMES.items() for name in names.split()}
 
 
-def find(image_folder: str, image_size: int) -> Source:
+def find(options: ConfigDict) -> Source:
     """Finds PASCAL-Context. The label of an image is its largest class of VOC, 0 if it shows none.
 
     The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512. UserError: a list or a
     file is missing.
     """
-    if not image_folder:
+    if not options.image_folder:
         raise UserError(
             f"data set '{NAME}' needs --config.data.image_folder, the folder of PASCAL_MT.tgz (Maninis et al., 2019), "
             'with ImageSets/Context/train.txt and JPEGImages/, or --config.data.fake=True for synthetic images'
         )
-    folder, size = Path(image_folder).expanduser(), image_size or KNOWN[NAME].image[0]
+    folder, size = Path(options.image_folder).expanduser(), options.image_size or KNOWN[NAME].image[0]
     ids = {split: _ids(folder, split) for split in SPLITS}
     listing = {
         path: _sizes(path) for places in PLACES.values() for path in ((folder / place).parent for place in places)
@@ -86,7 +87,7 @@ def find(image_folder: str, image_size: int) -> Source:
         return _stream(files['train'], size), _stream(files['val'], size, ORIGINAL)
 
     key = f'{NAME}-{size}px-{digest.hexdigest()[:12]}'
-    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS, ORIGINAL)
+    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS)
 
 
 def _ids(folder: Path, split: str) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+from ml_collections import ConfigDict
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
@@ -22,7 +23,6 @@ from semisfl_jax.tasks import IGNORED
 VERSION = 1  # to be increased when the same ingredients give other bytes, so that caches are renewed
 SEED = 2020  # fixes the scenes, independent of the run's seed
 SIDE = 48  # of a scene, if not resized
-SMALLEST_SIDE = 16  # at which digits are still told apart
 SPRITES = (2, 4)  # in a scene, both included
 SPRITE_SIDES = (14, 26)  # of a sprite's box
 PLACES = 24  # drawn for a sprite, of which the first is taken that hides little of the others
@@ -63,16 +63,6 @@ class Ingredients(NamedTuple):
     labels: np.ndarray  # [n], 0..9
     draw_ground: Callable[[np.random.Generator], tuple[int, ...]]
     ground: Callable[[tuple[int, ...]], tuple[np.ndarray, np.ndarray]]  # -> pixels [h, w, 3] and stuff [h, w], uint8
-
-
-def check_side(name: str, image_size: int) -> int:
-    """The side of the scenes, SIDE if `image_size` is 0; UserError: it is too small."""
-    if 0 < image_size < SMALLEST_SIDE:
-        raise UserError(
-            f"config.data.image_size={image_size} is too small for data set '{name}': use {SMALLEST_SIDE} or more, "
-            f'or 0 for {SIDE}'
-        )
-    return image_size or SIDE
 
 
 def stream(name: str, split: str, ingredients: Ingredients, count: int, side: int) -> Stream:
@@ -195,21 +185,19 @@ MNIST_COUNTS = {'train': 10_000, 'test': 2_000}
 MARGIN = 2  # cut from every side of a digit's 28 × 28 pixels, with 0.2 % of the strokes
 
 
-def find_mnist_scenes(data_dir: str, image_size: int, cache_dir: str) -> Source:
-    """Finds the two sets; arguments and errors as in `tfds_source.find` and `cache.fetch`, which decodes the two sets,
-    too.
-
-    `image_size`: side at which the scenes are painted, 0 for 48.
+def find_mnist_scenes(options: ConfigDict) -> Source:
+    """Finds the two sets, which are decoded and cached, too; errors as in `tfds_source.find`. `image_size`: side at
+    which the scenes are painted, 0 for 48.
     """
-    side = check_side(MNIST_SCENES, image_size)
+    side = options.image_size or SIDE
     try:
-        digits, photographs = (tfds_source.find(name, data_dir, 0) for name in ('mnist', 'cifar10'))
+        digits, photographs = (tfds_source.find(name, options.data_dir, 0) for name in ('mnist', 'cifar10'))
     except UserError as error:
         raise UserError(f"data set '{MNIST_SCENES}' is made of 'mnist' and 'cifar10': {error}") from error
     digest = hashlib.sha256(repr((VERSION, MNIST_COUNTS, digits.key, photographs.key)).encode()).hexdigest()[:12]
 
     def open_streams() -> tuple[Stream, Stream]:
-        sets = [cache.fetch(source, cache_dir)[0] for source in (digits, photographs)]
+        sets = [cache.fetch(source, options.cache_dir)[0] for source in (digits, photographs)]
         train, test = (
             stream(MNIST_SCENES, split, mnist_ingredients(split, *sets), count, side)
             for split, count in MNIST_COUNTS.items()

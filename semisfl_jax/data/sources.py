@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_dense, tfds_source
+from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_source
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.dataset import Dataset, Outline, checksum
 from semisfl_jax.data.decode import Source
@@ -29,17 +30,12 @@ READERS: dict[str, Callable[[int], Dataset]] = {
 _BUNDLED = dict(READERS)  # without a user's own
 # Sets that are not, or not only, image-classification sets of TFDS: name -> function (`config.data`) -> Source
 _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
-    folder.FOLDER: lambda data: folder.find_own(data.image_folder, data.image_size),
-    folder.IMAGE100: lambda data: folder.find_image100(
-        data.image_folder, data.class_list, data.data_dir, data.image_size
-    ),
-    folder.CINIC10: lambda data: folder.find_cinic10(data.image_folder, data.data_dir, data.image_size),
-    scenes.MNIST_SCENES: lambda data: scenes.find_mnist_scenes(data.data_dir, data.image_size, data.cache_dir),
-    pascal_context.NAME: lambda data: pascal_context.find(data.image_folder, data.image_size),
-    **{
-        name: lambda data, name=name: tfds_dense.find(name, data.data_dir, data.image_size)  # type: ignore[misc]
-        for name in tfds_dense.SETS
-    },
+    folder.FOLDER: folder.find_own,
+    folder.IMAGE100: folder.find_image100,
+    folder.CINIC10: folder.find_cinic10,
+    scenes.MNIST_SCENES: scenes.find_mnist_scenes,
+    pascal_context.NAME: pascal_context.find,
+    **{name: functools.partial(tfds_source.find_dense, name) for name in tfds_source.SETS},
 }
 
 
@@ -61,8 +57,7 @@ def load(options: ConfigDict) -> Dataset:
     if name in _FINDERS:
         source = _FINDERS[name](options)
     else:
-        known = (*READERS, *ALIASES, *_FINDERS)
-        source = tfds_source.find(name, options.data_dir, options.image_size, known=known)
+        source = tfds_source.find(name, options.data_dir, options.image_size)
     arrays, digest = cache.fetch(source, options.cache_dir)
     loaded = dataset.make(name, arrays, source.num_classes, digest=digest, outputs=source.outputs)
     return pad(loaded, options.pad_to)

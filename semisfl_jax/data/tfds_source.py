@@ -1,4 +1,4 @@
-"""Image-classification sets of tensorflow-datasets (TFDS), read without TensorFlow. For dense tasks: `tfds_dense`.
+"""Sets of tensorflow-datasets (TFDS), read without TensorFlow: all for image classification, and two with target maps.
 
 Prepared data in TFDS's array_record format is read record by record; the images stay encoded until
 `semisfl_jax.data.decode` turns them into arrays.
@@ -7,21 +7,25 @@ Prepared data in TFDS's array_record format is read record by record; the images
 from __future__ import annotations
 
 import contextlib
+import functools
 import hashlib
 import importlib.util
 import io
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from absl import logging
+from ml_collections import ConfigDict
 
 from semisfl_jax.core.errors import UserError, did_you_mean, first_line
-from semisfl_jax.data import dataset
-from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream, decode, decode_chunk
+from semisfl_jax.data import dataset, maps
+from semisfl_jax.data.catalog import KNOWN
+from semisfl_jax.data.decode import CHUNK, Chunk, MapShape, Source, Stream, decode, decode_chunk
+from semisfl_jax.tasks import IGNORED
 
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
@@ -30,15 +34,7 @@ SAMPLED_BYTES = 1 << 16  # read from either end of a file to fingerprint it
 Builder: TypeAlias = Any  # tfds.core.DatasetBuilder, of a library that is imported on first use
 
 
-def find(
-    name: str,
-    data_dir: str,
-    image_size: int,
-    classes: tuple[str, ...] = (),
-    alias: str = '',
-    known: tuple[str, ...] = (),
-    absent: str = '',
-) -> Source:
+def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (), alias: str = '') -> Source:
     """Finds a prepared TFDS data set, preparing it first where TensorFlow is installed.
 
     The training set is split 'train', followed by an unlabeled split if there is one. The test set is split 'test', or
@@ -49,13 +45,11 @@ def find(
       data_dir: TFDS data directory, '' for $TFDS_DATA_DIR or else TFDS's own default.
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
-      known: names of sets outside TFDS, as further suggestions if TFDS does not know `name`.
-      absent: message if TFDS does not know the set, '' for suggestions.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
     """
-    builder = open_builder(name, data_dir, known, absent)
+    builder = open_builder(name, data_dir)
     image, label = _check_features(name, builder)
     splits = builder.info.splits
     if 'train' not in splits or not splits['train'].num_examples:
@@ -94,13 +88,13 @@ def _quiet() -> Iterator[None]:
         logging.set_verbosity(level)
 
 
-def open_builder(name: str, data_dir: str, known: tuple[str, ...] = (), absent: str = '') -> Builder:
+def open_builder(name: str, data_dir: str) -> Builder:
     """The TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
     directory = str(Path(directory).expanduser()) if '://' not in directory else directory
-    builder = _open(name, directory, known, absent)
+    builder = _open(name, directory)
     with _quiet():
         prepared = builder.is_prepared()
     if prepared:
@@ -109,7 +103,7 @@ def open_builder(name: str, data_dir: str, known: tuple[str, ...] = (), absent: 
     return _open(name, directory)  # anew: a builder caches what it read when created
 
 
-def _open(name: str, directory: str, known: tuple[str, ...] = (), absent: str = '') -> Builder:
+def _open(name: str, directory: str) -> Builder:
     import tensorflow_datasets as tfds
 
     try:
@@ -121,10 +115,10 @@ def _open(name: str, directory: str, known: tuple[str, ...] = (), absent: str = 
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
-        names = [*tfds.list_builders(with_community_datasets=False), *known]
+        names = [*tfds.list_builders(with_community_datasets=False), *KNOWN]
         unknown = f"unknown data set '{name}' in config.data.name{did_you_mean(name, names)}"
         use = 'use one of `tfds.list_builders()`, or register your own (docs/your-own.md)'
-        raise UserError(absent or f'{unknown}; {use}') from error
+        raise UserError(f'{unknown}; {use}') from error
     except ModuleNotFoundError as error:  # its code may need TensorFlow; prepared files tell as much as it
         try:
             with _quiet():
@@ -269,3 +263,94 @@ def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, 
         raise UserError(_unreadable(builder, first_line(error))) from error
     readable = re.sub(r'[^\w.]+', '-', f'{name}-{builder.version}' + (f'-{image_size}px' if image_size else ''))
     return f'{readable}-{digest.hexdigest()[:12]}'
+
+
+# --- two sets with target maps
+#
+# oxford_iiit_pet: breeds of cats and dogs, with the trimap of every image. A trimap's border is a band, in which the
+# outline runs somewhere; so there is no task 'edges'.
+#
+# coco/2017_panoptic: COCO's images with the segments of every thing and of all stuff. Pixels of no segment have no
+# truth. Maps for testing are as large as the image was.
+
+PETS, COCO = 'oxford_iiit_pet', 'coco/2017_panoptic'
+DENSE_VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
+THINGS = 80  # COCO's first classes; stuff follows
+
+
+class Set(NamedTuple):
+    """How a set is read."""
+
+    splits: tuple[str, str]  # for training and testing
+    images: tuple[str, str]  # names of the features that are images
+    # Of an encoded record, the side `size`, and whether maps are `resized` to it or as large as the image was
+    read: Callable[..., maps.Example]
+
+
+def find_dense(name: str, options: ConfigDict) -> Source:
+    """Finds a set, a key of SETS; errors as in `find`. `image_size`: 0 for the set's own side."""
+    found, known = SETS[name], KNOWN[name]
+    builder, tasks = open_builder(name, options.data_dir), tuple(known.outputs)
+    size = options.image_size or known.image[0]
+
+    def open_streams() -> tuple[Stream, Stream]:
+        train, test = found.splits
+        first = _stream_maps(builder, train, found, size, tasks)
+        return first, _stream_maps(builder, test, found, size, tasks, known.original)
+
+    digest = hashlib.sha256(repr((DENSE_VERSION, tasks)).encode()).hexdigest()[:4]
+    key = f'{cache_key(builder, name, size, ())}-dense-{digest}'
+    return Source(name, key, known.classes, open_streams, known.outputs)
+
+
+def _stream_maps(
+    builder: Builder, split: str, found: Set, size: int, tasks: tuple[str, ...], original: MapShape | None = None
+) -> Stream:
+    count = builder.info.splits[split].num_examples
+
+    def blocks() -> Iterator[list[dict[str, Any]]]:
+        source = open_split(builder, split, found.images)
+        for start in range(0, count, maps.AT_ONCE):
+            rows = np.arange(start, min(start + maps.AT_ONCE, count))
+            yield read(builder, source, rows, found.images)
+
+    read_one = functools.partial(found.read, size=size, resized=not original)
+    return maps.stream(count, size, tasks, blocks, read_one, original)
+
+
+def _read_pet(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
+    """semseg: 0 around, 1 pet, 2 the border between them. saliency: the pet; no truth on the border."""
+    image, shape = maps.picture(record['image'], size)
+    trimap = maps.decode_map(record['segmentation_mask'], (size, size) if resized else shape)
+    targets = {  # of 1 the pet, 2 around it and 3 the border
+        'semseg': np.array([0, 1, 0, 2], np.uint8)[trimap],
+        'saliency': np.array([0, 1, 0, IGNORED], np.uint8)[trimap],
+    }
+    return maps.Example(image, int(record['label']), targets)
+
+
+def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
+    """semseg: COCO's 80 things, then its 53 kinds of stuff. stuff: 0 things, then those kinds. edges: of segments.
+
+    The label is the class that most pixels have, -1 if there is no segment.
+    """
+    image, shape = maps.picture(record['image'], size)
+    color = maps.nearest(decode(record['panoptic_image'], 0, 3), *((size, size) if resized else shape)).astype(np.int64)
+    segments = color @ np.array([1, 256, 256**2])  # 0: none
+    ids, labels = (np.asarray(record['panoptic_objects'][key], np.int64) for key in ('id', 'label'))
+    order = np.argsort(ids)
+    numbers, classes = np.append(0, ids[order]), np.append(IGNORED, labels[order])
+    semseg = classes[np.searchsorted(numbers, segments)].astype(np.uint8)
+    known = semseg != IGNORED
+    targets = {
+        'semseg': semseg,
+        'stuff': np.where(known, np.maximum(semseg.astype(np.int64) - THINGS + 1, 0), IGNORED).astype(np.uint8),
+        'edges': maps.known_borders(segments, known),
+    }
+    return maps.Example(image, maps.largest_class(semseg, default=-1), targets)
+
+
+SETS = {
+    PETS: Set(('train', 'test'), ('image', 'segmentation_mask'), _read_pet),
+    COCO: Set(('train', 'validation'), ('image', 'panoptic_image'), _read_coco),
+}

@@ -11,11 +11,10 @@ from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.types import SplitModel
 from semisfl_jax.models import zoo
-from semisfl_jax.models.dense import encoder_decoder
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.lowerings import LOWERINGS
-from semisfl_jax.models.split import cut
+from semisfl_jax.models.split import cut, encoder_decoder
 from semisfl_jax.models.weights import load_encoder
 
 ARCHITECTURES = zoo.ARCHITECTURES

@@ -17,12 +17,14 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners, max_pool, windows
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
 CONVOLVED = 'convolved'  # names the outputs of convolutions, for what is kept for a backward pass
+_TOO_SMALL = 'images are too small for this model; use larger data.image_size or data.pad_to, or model.name=small_cnn'
 FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 
 
@@ -103,11 +105,11 @@ class ConvLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`; NoPixels:
+        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`; UserError:
         the kernel is larger than the padded map, or pooling leaves nothing of it.
         """
         if min(x.shape[1:3]) + 2 * self.padding <= self.dilation * (self.kernel - 1):
-            raise NoPixels(f'a kernel of {self.kernel}x{self.kernel} leaves no pixel of a map {x.shape}')
+            raise UserError(f'{_TOO_SMALL} (of {x.shape[1]}x{x.shape[2]} pixels a kernel leaves none)')
         uniform = torch_uniform(self.kernel**2 * x.shape[-1])
         shape = self.kernel, self.kernel, x.shape[-1], self.features
         dtype, lowering = self.compute.dtype, self.compute.convolution
@@ -136,14 +138,10 @@ class ConvLayer(nn.Module):
             if self.activation:
                 x = nn.leaky_relu(x, self.negative_slope) if self.negative_slope else nn.relu(x)
         if not x.size:
-            raise NoPixels(f'no pixel is left of a map {x.shape}')
+            raise UserError(f'{_TOO_SMALL} (pooling leaves no pixel)')
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return mean_of_pixels(x) if self.last else x
-
-
-class NoPixels(ValueError):
-    """A map [B, H, W, C] of which no pixel is left."""
 
 
 def mean_of_pixels(x: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Cuts any model at any layer index into the pure functions of a split model."""
+"""Cuts models into the pure functions of a split model: at any layer index, or between encoder and decoder."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
-import chex
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
@@ -16,7 +15,7 @@ import jax.numpy as jnp
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
-from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, NoPixels
+from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, resize
 from semisfl_jax.models.zoo import Architecture, Maker
 
 # What is kept for a backward pass that computes everything else again
@@ -25,7 +24,6 @@ _KEPT = jax.checkpoint_policies.save_from_both_policies(
 )
 _CLIENT = 'client'  # the axis over which `tops` is mapped
 _BATCH = 2  # images for which shapes are computed: with one, a layer that mixes up images may look right
-_SMALLEST, _SMALLEST_SIDE = 'small_cnn', 4  # the model for small images, and the pixels that it needs
 
 
 class Stack(nn.Module):
@@ -99,17 +97,9 @@ def cut(
     head = ProjectionHead(projection, projection_dim, compute)
     run_piece = partial(run, recompute=compute.recompute)
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    try:
-        features = shapes(bottom, batch(image_shape))
-        check_output(f"the first {index} layers of model.name='{name}'", features)
-        logits = shapes(top, features)
-    except NoPixels as error:
-        height, width, _ = image_shape
-        other = '' if name == _SMALLEST or min(height, width) < _SMALLEST_SIDE else f'model.name={_SMALLEST} or '
-        raise UserError(
-            f'images of {height}x{width} are too small for this model: its pooling leaves nothing of them; use {other}'
-            'larger images (data.image_size, data.pad_to)'
-        ) from error
+    features = shapes(bottom, batch(image_shape))
+    check_output(f"the first {index} layers of model.name='{name}'", features)
+    logits = shapes(top, features)
     check_output(f"the last layer of model.name='{name}'", logits, (None, num_classes))
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
@@ -125,25 +115,21 @@ def cut(
     def run_bottom(
         variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
     ) -> tuple[Array, Variables]:
-        chex.assert_shape(images, (None, *image_shape))
         features, variables = run_piece(bottom, variables, images, key, train, rows)
         return features.reshape(images.shape[0], feature_size), variables
 
     def run_top(
         variables: Variables, features: Array, key: Array | None, train: bool, rows: Array | None = None
     ) -> tuple[Array, Variables]:
-        chex.assert_shape(features, (None, feature_size))
         return run_piece(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables: Variables, features: Array, keys: Array) -> tuple[Array, Variables]:
         def one_client(rows: Array, key: Array) -> tuple[Array, Variables]:
             return run_piece(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 
-        chex.assert_shape(features, (None, None, feature_size))
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
 
     def project(variables: Variables, features: Array) -> Array:
-        chex.assert_shape(features, (None, feature_size))
         rows: Any = head.apply(variables, features)  # Flax declares a pair, too: outputs and what is mutable
         return rows
 
@@ -225,7 +211,7 @@ def batch(image_shape: Sequence[int]) -> jax.ShapeDtypeStruct:
 
 
 def shapes(module: nn.Module, inputs: Any) -> Any:
-    """Shapes of the outputs of a piece, from those of its inputs, a pytree; NoPixels: images are too small for it."""
+    """Shapes of the outputs of a piece, from those of its inputs, a pytree; UserError: images are too small for it."""
     return jax.eval_shape(lambda *given: module.init_with_output(*given, train=False)[0], jax.random.key(0), inputs)
 
 
@@ -238,3 +224,71 @@ def check_output(what: str, output: Any, shape: tuple[int | None, ...] | None = 
     if not fits:
         wanted = ', '.join('?' if length is None else str(length) for length in (shape or (None, None))[1:])
         raise UserError(f'{what} returns {found(output)} for {_BATCH} images; return one array [{_BATCH}, {wanted}]')
+
+
+# --- models for dense tasks, cut between encoder and decoder
+#
+# An encoder is a module, called as `encoder(images, train)`, that returns a tuple of feature maps [B, h, w, c]; a
+# decoder maps this tuple, called as `decoder(maps, train)`, to outputs [B, h', w', C], which are resized to the images.
+# Whatever crosses the cut is in the tuple, skip connections too.
+
+
+def encoder_decoder(
+    encoder: nn.Module,
+    decoder: nn.Module,
+    image_shape: tuple[int, int, int],
+    recompute: bool = False,
+    num_outputs: int | None = None,
+    name: str = '',
+) -> SplitModel:
+    """Encoder and decoder as bottom and top of a split model.
+
+    Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
+    the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`; `num_outputs`:
+    C, which the decoder must have, None: any; `name`: of the model, for messages. UserError: images so small that the
+    encoder leaves nothing of them, or modules that do not return maps.
+    """
+    height, width, _ = image_shape
+    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
+    features = shapes(encoder, batch(image_shape))
+    if not isinstance(features, tuple) or not features:
+        raise UserError(f"the encoder of model.name='{name}' returns {found(features)}; return a tuple of maps")
+    for feature_map in features:
+        check_output(f"the encoder of model.name='{name}'", feature_map, (None,) * 4)
+    check_output(f"the decoder of model.name='{name}'", shapes(decoder, features), (None, None, None, num_outputs))
+    maps = tuple(jax.ShapeDtypeStruct((1, *feature_map.shape[1:]), jnp.float32) for feature_map in features)
+
+    def init(key: Array) -> SplitParams:
+        # From shapes alone: a pass through a large encoder, merely to start, would take long.
+        return SplitParams(
+            bottom=filled(encoder.lazy_init(rng.fold(key, 'bottom'), image, train=False)),
+            top=filled(decoder.lazy_init(rng.fold(key, 'top'), maps, train=False)),
+            proj=filled({}),
+        )
+
+    def bottom(
+        variables: Variables, images: Array, key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[tuple[Array, ...], Variables]:
+        return run(encoder, variables, images, key, train, rows, recompute)
+
+    def top(
+        variables: Variables, maps: tuple[Array, ...], key: Array | None, train: bool, rows: Array | None = None
+    ) -> tuple[Array, Variables]:
+        outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
+        return resize(outputs, height, width), variables
+
+    def missing(*_: object) -> NoReturn:
+        raise UserError(
+            'models for dense tasks have no projection head, and no top over the rows of many clients: use another '
+            'method, or a model for classification'
+        )
+
+    return SplitModel(
+        init=init,
+        bottom=bottom,
+        top=top,
+        tops=missing,
+        project=missing,
+        feature_size=sum(feature_map.size for feature_map in maps),
+        projection_size=0,
+    )

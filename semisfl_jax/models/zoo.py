@@ -15,14 +15,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
-from semisfl_jax.models.layers import (
-    Compute,
-    ConvLayer,
-    DenseLayer,
-    PreactivationBlock,
-    ResidualBlock,
-    unbiased_conv,
-)
+from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer, PreactivationBlock, ResidualBlock, unbiased_conv
 
 Maker = Callable[..., nn.Module]  # called as maker(name=…), also with axes=… if it has BatchNorm (field `norm` is true)
 

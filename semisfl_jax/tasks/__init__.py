@@ -4,14 +4,10 @@
 from semisfl_jax.tasks.catalog import NAMES, classification, make, score, smallest
 from semisfl_jax.tasks.task import (
     ACCURACY,
-    AP,
     DENSE,
     IGNORED,
-    IOU,
     MIOU,
-    ODSF,
     OUTPUTS,
-    PIXELS,
     RMSE,
     SCORES,
     Headline,

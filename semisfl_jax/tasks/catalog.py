@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
@@ -53,36 +54,50 @@ def classification(classes: int) -> Task:
 SHOWN = 0.5  # probability from which figures show a peak as a keypoint
 
 
-def _classes(name: str, title: str) -> Callable[[int], Task]:
+def _dense(name: str, outputs: int, title: str = '', **fields: Any) -> Task:
+    """A dense task; by default with probabilities of 1/2 as the `constant`, with which a score at the best threshold
+    takes all pixels or none, whichever is better."""
+    fields.setdefault('constant', lambda counts: np.zeros(outputs, np.float32))
+    return Task(name=name, title=title or name.capitalize(), outputs=outputs, dense=True, **fields)
+
+
+def _classes(name: str, title: str, outputs: int) -> Task:
     """A task of classes [B, H, W] below `outputs`."""
-
-    def build(outputs: int) -> Task:
-        return Task(
-            name=name,
-            title=title,
-            outputs=outputs,
-            dense=True,
-            loss=dense_losses.cross_entropy,
-            score=MIOU,
-            scorer=scores.confusion(outputs),
-            show=lambda logits: np.argmax(logits, axis=-1).astype(np.uint8),
-            pseudo_label=_likely_class,
-            largest=outputs - 1,
-            constant=lambda counts: np.eye(outputs, dtype=np.float32)[np.argmax(counts[:outputs])],
-        )
-
-    return build
+    return _dense(
+        name,
+        outputs,
+        title,
+        loss=dense_losses.cross_entropy,
+        score=MIOU,
+        scorer=scores.confusion(outputs),
+        show=lambda logits: np.argmax(logits, axis=-1).astype(np.uint8),
+        pseudo_label=_likely_class,
+        largest=outputs - 1,
+        constant=lambda counts: np.eye(outputs, dtype=np.float32)[np.argmax(counts[:outputs])],
+    )
 
 
-def _dense(name: str, constant: Callable[[Any], Any] | None = None, **fields: Any) -> Callable[[int], Task]:
-    """A dense task that is not of classes; `constant` None: probabilities of 1/2, with which a score at the best
-    threshold takes all pixels or none, whichever is better."""
+def _binary(name: str, loss: Callable[[Array, Array], Array], score: Score, scorer: Scorer, outputs: int) -> Task:
+    """A task of pixels that are 0 or 1."""
+    rest: dict[str, Any] = {'show': _probability, 'pseudo_label': _likely_side, 'largest': 1}
+    return _dense(name, outputs, loss=loss, score=score, scorer=scorer, **rest)
 
-    def build(outputs: int) -> Task:
-        undecided = constant or (lambda counts: np.zeros(outputs, np.float32))
-        return Task(name=name, title=name.capitalize(), outputs=outputs, dense=True, constant=undecided, **fields)
 
-    return build
+def _depth(outputs: int) -> Task:
+    return _dense(
+        'depth',
+        outputs,
+        loss=dense_losses.l1,
+        score=RMSE,
+        scorer=scores.depth(),
+        show=lambda depth: np.clip(depth[..., 0], 0, 1) * dense_losses.DEPTH_STEPS,
+        constant=_mean_depth,
+    )
+
+
+def _keypoints(outputs: int) -> Task:
+    loss, scorer = dense_losses.keypoints, scores.keypoints()
+    return _dense('keypoints', outputs, loss=loss, score=AP, scorer=scorer, show=_points, largest=outputs)
 
 
 def _likely_class(logits: Array, threshold: float) -> Array:
@@ -96,15 +111,6 @@ def _likely_side(logits: Array, threshold: float) -> Array:
     logit = logits[..., 0]
     confident = jax.nn.sigmoid(jnp.abs(logit)) >= threshold
     return jnp.where(confident, logit > 0, IGNORED).astype(jnp.uint8)
-
-
-def _keypoints(outputs: int) -> Task:
-    fields: dict[str, Any] = {'loss': dense_losses.keypoints, 'score': AP, 'scorer': scores.keypoints()}
-    return _dense('keypoints', largest=outputs, show=_points, **fields)(outputs)
-
-
-def _shown_depth(depth: Any) -> Any:
-    return np.clip(depth[..., 0], 0, 1) * dense_losses.DEPTH_STEPS
 
 
 def _mean_depth(counts: Any) -> Any:
@@ -125,24 +131,15 @@ def _points(logits: Any) -> Any:
     return np.where(probability.max(axis=-1) >= SHOWN, kind, 0).astype(np.uint8)
 
 
-_BINARY: dict[str, Any] = {'show': _probability, 'pseudo_label': _likely_side, 'largest': 1}
 # name -> builder, fewest and most outputs
 _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'classification': (classification, 2, 2**31 - 1),
-    'semseg': (_classes('semseg', 'Semantic segmentation'), 2, IGNORED),
-    'parts': (_classes('parts', 'Part segmentation'), 2, IGNORED),
-    'stuff': (_classes('stuff', 'Stuff segmentation'), 2, IGNORED),
-    'saliency': (
-        _dense('saliency', loss=dense_losses.balanced_bce, score=IOU, scorer=scores.saliency(), **_BINARY),
-        1,
-        1,
-    ),
-    'edges': (_dense('edges', loss=dense_losses.weighted_bce, score=ODSF, scorer=edges.scorer(), **_BINARY), 1, 1),
-    'depth': (
-        _dense('depth', _mean_depth, loss=dense_losses.l1, score=RMSE, scorer=scores.depth(), show=_shown_depth),
-        1,
-        1,
-    ),
+    'semseg': (partial(_classes, 'semseg', 'Semantic segmentation'), 2, IGNORED),
+    'parts': (partial(_classes, 'parts', 'Part segmentation'), 2, IGNORED),
+    'stuff': (partial(_classes, 'stuff', 'Stuff segmentation'), 2, IGNORED),
+    'saliency': (partial(_binary, 'saliency', dense_losses.balanced_bce, IOU, scores.saliency()), 1, 1),
+    'edges': (partial(_binary, 'edges', dense_losses.weighted_bce, ODSF, edges.scorer()), 1, 1),
+    'depth': (_depth, 1, 1),
     'keypoints': (_keypoints, 1, IGNORED - 1),
 }
 NAMES = tuple(_TASKS)
