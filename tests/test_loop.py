@@ -10,8 +10,7 @@ import pytest
 
 import semisfl_jax as sfl
 from semisfl_jax import algorithms
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checks, events, experiment, inputs, interrupt, loop
+from semisfl_jax.training import events, experiment, inputs, interrupt
 from semisfl_jax.training.outputs import folder_of
 from tests import runs
 
@@ -81,24 +80,6 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
     assert equal(again.state, result.state)
     assert runs.files(folder) == before
     assert capfd.readouterr() == ('', '')
-
-
-@pytest.mark.slow
-def test_what_another_process_did_meanwhile_is_kept(tmp_path, monkeypatch):
-    """While one compiles, another finishes the run."""
-    of_run, compile_ = config(rounds=2), loop._compile
-
-    def compile_slowly(*arguments):
-        monkeypatch.setattr(loop, '_compile', compile_)
-        sfl.train(of_run, tmp_path)
-        return compile_(*arguments)
-
-    monkeypatch.setattr(loop, '_compile', compile_slowly)
-    with pytest.raises(UserError, match=r'has since continued the run in .*; run the same command again'):
-        sfl.train(of_run, tmp_path)
-    again = sfl.train(of_run, tmp_path)
-    assert again.summary['rounds'] == len(again.metrics['round']) == 2
-    assert again.state.round == 2
 
 
 def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
@@ -207,13 +188,6 @@ def test_diagnostics_without_a_folder_are_reported(tmp_path):
 def test_a_loss_that_is_not_finite_ends_a_run_without_a_folder():
     with pytest.raises(sfl.UserError, match=r'(?s)loss_.* is (nan|inf) in round \d: stopped\. A lower config\.lr'):
         sfl.train(config(lr=1e30, algorithm='supervised_only'))
-
-
-def test_a_temperature_below_the_default_may_be_why():
-    with pytest.raises(
-        sfl.UserError, match=r'stopped\. A higher config\.temperature \(it is 1e-30\) or a lower config'
-    ):
-        checks.check_losses('', None, 1, {'loss_supervised': np.nan}, None, config(temperature=1e-30))
 
 
 def test_a_simulation_has_the_numbers_of_a_run(trained):

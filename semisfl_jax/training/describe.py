@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax.core import trees
 from semisfl_jax.core.errors import size
+from semisfl_jax.core.state import trainable
 from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
 
@@ -29,6 +29,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     kinds = f'{len(tasks)} task{"s" if len(tasks) > 1 else ""}: {", ".join(tasks)}' if tasks else ''
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
     clients = describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(trainable(experiment.state_shapes.student)))
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
     devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
@@ -39,7 +40,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
         f'split      {labeled} at the server; {partition.num_clients} clients, '
         f'{clients}, {config.federation.num_active} active in a round, {_origin(config, len(trials))}',
-        f'model      {config.model.name}, {_parameters(experiment.state_shapes.student, tasks)}',
+        f'model      {config.model.name}, {parameters:,} parameters{" of all tasks" if tasks else ""}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
     if kept := trees.nbytes(getattr(experiment.state_shapes, 'clients', ())):
@@ -70,23 +71,6 @@ def _origin(config: ConfigDict, trials: int) -> str:
     if config.data.partition_seed != -1:
         return f'one split for all seeds (partition_seed={config.data.partition_seed})'
     return 'each seed draws its own split' if trials > 1 else f'drawn from seed {config.seed}'
-
-
-def _parameters(student: Any, tasks: Sequence[str]) -> str:
-    """The numbers of parameters of a model and of its pieces; with dense tasks those of a client."""
-    if not tasks:
-        pieces = {name: _size(piece['params']) for name, piece in student._asdict().items()}
-        return (
-            f'{sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, top {pieces["top"]:,}, '
-            f'projection head {pieces["proj"]:,}'
-        )
-    encoder = _size(student.bottom['params'][tasks[0]])
-    decoder = _range(_size(student.top['params'][name]) for name in tasks)
-    return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
-
-
-def _size(tree: Any) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
 def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:

@@ -261,7 +261,7 @@ def _report(
     config, trials, number = run.config, run.trials, progress.round + 1
     k_s = [int(controller.k_s) for controller in progress.controllers]
     for place, values, cohort in zip(run.places, measured, clients, strict=True):
-        checks.check_losses(*place, number, values, cohort, config)
+        checks.check_losses(*place, number, values, cohort)
 
     last = number == config.rounds
     diagnosed = programs.diagnose and (last or number % config.diagnostics_every == 0)
@@ -305,7 +305,7 @@ def _save(run: Run, progress: LoopState, request: Request) -> None:
     if last or signum or number % run.config.checkpoint_every == 0:
         states = run.driver.split(progress.state)
         for place, state in zip(run.places, states, strict=True):
-            checks.check_weights(*place, number, state, run.config)
+            checks.check_weights(*place, number, state)
         run.emit(events.Snapshot(number, states, progress.controllers, progress.totals))
     if signum:
         advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
