@@ -88,7 +88,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
         lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
         raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
     fault = ''
-    if file_io.has_seal(summary) and not file_io.is_sealed(summary):
+    if not file_io.is_sealed(summary):
         fault = f'{folder / "summary.json"} was modified after the run wrote it'
     elif summary.get('config_hash') not in (None, config_lib.identity_hash(config)):
         fault = f'{folder / "config.json"} was modified after the run wrote it, or is that of another run'

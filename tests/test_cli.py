@@ -17,9 +17,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import cuts as cuts_command
 from semisfl_jax.config import command_line, load
 from semisfl_jax.core import errors
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as plots_command
-from semisfl_jax.training import outputs
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -253,14 +251,6 @@ def test_a_folder_of_another_configuration_is_left_alone(reference, capsys):
     assert runs.run(reference, algorithm='supervised_only', rounds=9, lr=0.03, seed=4) == 2
     assert_one_line(capsys.readouterr().err, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4'])
     assert runs.files(reference) == before
-
-
-def test_more_seeds_go_into_a_folder_of_their_own(tmp_path, capsys):
-    config = config_lib.resolve(runs.config(seeds=(0, 1, 2)))
-    tmp_path.joinpath('config.json').write_text(json.dumps(config.to_dict(), default=list))
-    outputs.check_folder(tmp_path, config)
-    with pytest.raises(UserError, match=r'seeds: .*; train the new seeds alone in another --workdir, and give both'):
-        outputs.check_folder(tmp_path, config_lib.resolve(runs.config(seeds=(0, 1, 2, 3))))
 
 
 def test_a_folder_whose_split_is_another_one_is_left_alone(reference, tmp_path, capsys):

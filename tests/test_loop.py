@@ -171,11 +171,6 @@ def test_a_folder_at_home(monkeypatch, tmp_path):
     assert folder_of(None) is None
 
 
-def test_diagnostics_without_a_place_for_them_are_refused():
-    with pytest.raises(sfl.UserError, match=r'config\.diagnostics_every=2: diagnostics are written to the folder'):
-        sfl.train(config(diagnostics_every=2))
-
-
 @pytest.mark.slow
 def test_diagnostics_without_a_folder_are_reported(tmp_path):
     reported = []

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax.config import keys
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, nearest, shorten, warn, with_article
+from semisfl_jax.core.errors import UserError, nearest, shorten, with_article
 
 CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 
@@ -151,14 +151,8 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
     flat = keys.flat(config)
     official = _official(flat)
     values = {key: value for key, value in official.items() if key not in given}
-    if _RULE in given and (theirs := official.get(_RULE, flat[_RULE])) != flat[_RULE]:
-        left = [key for key in _OF_RULE if key in values]
-        values = {key: value for key, value in values.items() if key not in left}
-        if left:
-            warn(
-                f"config.{_RULE}={flat[_RULE]!r}: setting='official' leaves {', '.join(left)} as they are; the papers "
-                f'of {flat["algorithm"]} have {theirs!r}, with which it sets them'
-            )
+    if _RULE in given and official.get(_RULE, flat[_RULE]) != flat[_RULE]:
+        values = {key: value for key, value in values.items() if key not in _OF_RULE}
     with config.unlocked():
         config.update_from_flattened_dict(values)
         config.official_keys = tuple(sorted(values))

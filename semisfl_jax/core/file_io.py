@@ -170,8 +170,3 @@ def seal(value: Mapping[str, Any]) -> dict[str, Any]:
 def is_sealed(value: Any) -> bool:
     """Whether `value` was sealed by `seal` and is unmodified."""
     return isinstance(value, dict) and value == seal({k: v for k, v in value.items() if k != _SEAL})
-
-
-def has_seal(value: Mapping[str, Any]) -> bool:
-    """Whether `value` carries a checksum, valid or not."""
-    return _SEAL in value

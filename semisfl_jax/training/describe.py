@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import jax
 from ml_collections import ConfigDict
@@ -77,7 +78,7 @@ def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
     """By which rules the clients of all trials got their images, and how many: 'uniform, 139 to 140 images each'."""
     first = partitions[0]
     settings = first.settings
-    parts = [_rule(first), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']
+    parts = [_rule(settings), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']
     if 'mismatch' in settings:
         parts.insert(1, f'mismatch {settings["mismatch"]}')
     if tasks := settings.get('tasks'):
@@ -85,25 +86,19 @@ def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
         parts.append(f'{settings["task_images"]} between tasks')
     if all_labels:
         parts.append('all of them labeled')
-        if 'all_labels' in settings:
-            parts.append(f'{settings["num_labeled"]:,} by {_rule(first, labeled=True)}')
     elif labeled := sum(map(len, first.client_labeled_index)):
-        by_rule = settings.get('labeled_partition', 'same') != 'same'
-        parts.append(f'{labeled:,} more with labels' + (f' by {_rule(first, labeled=True)}' if by_rule else ''))
+        parts.append(f'{labeled:,} more with labels')
         held = (len(rows) for split in partitions for rows in split.client_labeled_index)
         parts.append(f'{_range(held)} images each')
     return ', '.join(parts)
 
 
-def _rule(partition: Partition, labeled: bool = False) -> str:
+def _rule(settings: Mapping[str, Any]) -> str:
     """A rule and its parameter: 'dirichlet(alpha=0.1)', 'classes(2 per client)'."""
-    settings = partition.settings
-    rule, alpha = settings.get('partition', 'a rule of its own'), settings.get('alpha')  # a file may have none
-    if labeled:
-        rule, alpha = settings['labeled_partition'], settings.get('labeled_alpha', alpha)
+    rule = settings.get('partition', 'a rule of its own')  # a file may have none
     if rule == 'classes':
         return f'classes({settings["classes_per_client"]} per client)'
-    return f'{rule}(alpha={alpha})' if rule.startswith('dirichlet') else rule
+    return f'{rule}(alpha={settings.get("alpha")})' if rule.startswith('dirichlet') else rule
 
 
 def _range(numbers: Iterable[int]) -> str:

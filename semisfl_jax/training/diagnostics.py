@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from semisfl_jax import core, data
 from semisfl_jax.core import State, file_io, machine, queue, rng, sampling
@@ -280,14 +281,10 @@ def _round_inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
 
 def _gap(state: Any) -> tuple[Array, Array]:
     """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
-
-    def norm(piece: Any) -> Array:
-        leaves = jax.tree.leaves(piece)
-        return jnp.sqrt(sum((jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves), jnp.float32(0)))
-
     student, teacher = trainable(state.student), trainable(state.teacher)
     difference = jax.tree.map(jnp.subtract, student, teacher)
-    return jnp.stack([norm(piece) for piece in difference]), jnp.stack([norm(piece) for piece in student])
+    distances, norms = ([optax.global_norm(piece) for piece in pieces] for pieces in (difference, student))
+    return jnp.stack(distances), jnp.stack(norms)
 
 
 # --- the content of the queue before it was emptied, from the state after the round

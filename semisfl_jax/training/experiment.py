@@ -235,12 +235,9 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, me
             f"config.failures: the server's part of the model (model.split_index={config.model.split_index}) has "
             'BatchNorm, which would count failed clients; choose a split_index after the last BatchNorm'
         )
-    processes = jax.process_count()
-    good = [n for n in range(processes, devices, processes) if active % n == 0]
-    advice = f'{good[-1]} devices or ' if good else ''
     raise UserError(
         f'config.parallel.devices={devices} does not divide federation.num_active={active}, as BatchNorm at the '
-        f'server needs (model.split_index={config.model.split_index}); use {advice}another num_active'
+        f'server needs (model.split_index={config.model.split_index}); use a divisor, or another num_active'
     )
 
 

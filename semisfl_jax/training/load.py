@@ -5,16 +5,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, core, data, models
+from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
@@ -184,7 +183,7 @@ class Result:
     @functools.cached_property
     def state(self) -> Any:
         """The final state of the method: `core.State` in those of the package. That of a run which an earlier call
-        finished is read from its checkpoint, which takes the time to build the experiment."""
+        finished is read as by `load_trained`, which takes the time to build the experiment."""
         return self._state()
 
 
@@ -196,11 +195,7 @@ def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Re
         return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', summary['rounds']) for home in homes])
 
     def state() -> Any:
-        trials = build_trials(config, folder)
-        restored = restore(outputs.RunFolder(folder, config, trials), trials)
-        if restored is None:
-            raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
-        states = place_states(trials[0], restored)
+        states = [load_trained(home).state for home in homes]
         return states if config.seeds else states[0]
 
     return Result(summary, records, state)
@@ -219,15 +214,3 @@ def build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
         hosts.on_first(functools.partial(outputs.check_partition, home, trial.partition))
     hosts.check_same('the data or their split', [trial.partition.content_hash for trial in trials])
     return trials
-
-
-def restore(folder: outputs.RunFolder, trials: Sequence[Experiment]) -> checkpoint.Restored | None:
-    """The last checkpoints of these trials, as read by process 0; None if there are none. For all processes."""
-    first = trials[0]
-    template = {'algorithm': first.state_shapes, 'frequency': init_controller(first)}
-    return hosts.from_first(lambda: folder.restore(template))
-
-
-def place_states(experiment: Experiment, restored: checkpoint.Restored) -> list[Any]:
-    """The restored state of the method of every trial, on every device."""
-    return [core.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.states]

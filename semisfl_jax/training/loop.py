@@ -16,14 +16,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import costs, data
+from semisfl_jax import core, costs, data
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import file_io, hosts, machine
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.training import (
     checks,
@@ -84,11 +85,6 @@ def train_resolved(
 ) -> Result:
     """As `train`, for a configuration that is checked and resolved."""
     folder = outputs.folder_of(folder)
-    if config.diagnostics_every and folder is None and on_event is None:
-        raise UserError(
-            f'config.diagnostics_every={config.diagnostics_every}: diagnostics are written to the folder of the run; '
-            'give a folder, or leave it at 0'
-        )
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     listeners = [on_event] if on_event else []
     if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
@@ -191,9 +187,10 @@ def _train(run: Run, request: Request) -> Result:
 @machine.without_collecting()
 def _start(run: Run) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
-    driver, first = run.driver, run.trials[0]
-    restored = load.restore(run.folder, run.trials) if run.folder else None
-    if run.folder is None or restored is None:
+    driver, first, folder = run.driver, run.trials[0], run.folder
+    template = {'algorithm': first.state_shapes, 'frequency': init_controller(first)}
+    restored = hosts.from_first(lambda: folder.restore(template)) if folder else None
+    if folder is None or restored is None:
         init = init_state(first).lower(first.key).compile()
         with hosts.together():
             memory.check('initial state', init, run.config)
@@ -201,10 +198,11 @@ def _start(run: Run) -> LoopState:
         controllers, totals = [init_controller(first) for _ in states], [RunTotals() for _ in states]
         return LoopState(0, driver.stack(states), controllers, totals, [[] for _ in states])
     run.emit(events.Resumed(restored.round))
-    number, homes = restored.round, run.folder.homes
+    number, homes = restored.round, folder.homes
+    states = [core.replicate(first.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.states]
     return LoopState(
         number,
-        driver.stack(load.place_states(first, restored)),
+        driver.stack(states),
         [tree['frequency'] for tree in restored.states],
         list(map(metrics.totals_from_json, restored.notes)),
         hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', number) for home in homes]),

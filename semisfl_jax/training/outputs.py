@@ -72,10 +72,8 @@ def check_folder(folder: Path, config: ConfigDict) -> None:
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, content):
-        advice = 'choose another --workdir'
-        if all(line.startswith('seeds: ') for line in differing):
-            advice = 'train the new seeds alone in another --workdir, and give both folders to compare and plots'
-        raise UserError(f'{folder} belongs to a different configuration ({"; ".join(differing[:6])}); {advice}')
+        differing_keys = '; '.join(differing[:6])
+        raise UserError(f'{folder} belongs to a different configuration ({differing_keys}); choose another --workdir')
 
 
 def check_partition(folder: Path, partition: data.Partition) -> None:
