@@ -11,7 +11,6 @@ import sys
 import pytest
 
 import launch
-import semisfl_jax.__main__
 from semisfl_jax import compare
 from semisfl_jax import config as config_lib
 from semisfl_jax import cuts as cuts_command
@@ -148,15 +147,6 @@ sys.exit(exit_status(talk))"""
     talking.stdout.close()
     assert talking.stderr.read() == b''
     assert talking.wait() == 128 + signal.SIGPIPE
-
-
-def test_home_in_a_workdir(monkeypatch, tmp_path):
-    """A shell does not replace ~ within a word."""
-    monkeypatch.setenv('HOME', str(tmp_path))
-    seen = []
-    monkeypatch.setattr(semisfl_jax.__main__, '_train', seen.append)
-    assert launch.main(['launch.py', runs.DIGITS, '--workdir=~/x']) == 0
-    assert seen[0].workdir == str(tmp_path / 'x')
 
 
 def test_overrides_arrive_with_their_type():

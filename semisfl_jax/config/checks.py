@@ -31,10 +31,8 @@ def check(config: ConfigDict) -> None:
       UserError: for the first key or value that is unknown, of the wrong type, out of range, or in conflict with
         another one.
     """
-    if isinstance(config, dict):
-        raise UserError('a dictionary is not a configuration; write ml_collections.ConfigDict(DICTIONARY)')
     if not isinstance(config, ConfigDict):
-        raise UserError(f"{config!r} is not a configuration; write get_config('digits') for one of the package")
+        raise UserError(f"{config!r} is not a configuration; write get_config('digits'), or ConfigDict(DICTIONARY)")
     flat = flatten(config)
     keys.check_names(flat)
     for key, field in keys.fields().items():

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax.config import keys
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, nearest, shorten, with_article
+from semisfl_jax.core.errors import UserError, nearest, with_article
 
 CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 
@@ -40,11 +40,6 @@ def get_config(
     Raises:
       UserError: there is no such configuration or key, or a value has the wrong type.
     """
-    if not isinstance(name, str | os.PathLike):
-        raise UserError(f"{shorten(repr(name))} is not the name of a configuration; write get_config('digits')")
-    if not isinstance(changes, Mapping | ConfigDict | None):
-        use = "get_config('digits', algorithm='fedavg')"
-        raise UserError(f'{shorten(repr(changes))} in place of a dictionary of changes; write {use}')
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}

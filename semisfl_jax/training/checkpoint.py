@@ -17,18 +17,11 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
 import semisfl_jax
-from semisfl_jax.core.errors import UserError, first_line, warn
+from semisfl_jax.core.errors import UserError, first_line, shorten, warn
 
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
 _ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # without waiting for other processes
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')  # that the numbers of a run may depend on
-_UNFIT = {  # entry of the description -> what is wrong if it is another one
-    'round': 'it is a checkpoint of round {}',
-    'seed': 'it comes from a run of seed {}',
-    'config_hash': 'it comes from a run of another configuration',
-    'partition_hash': 'it comes from a run on other data, or on another split of the data',
-    'leaves': 'its arrays are not those of this version of the method',
-}
 
 
 class Identity(NamedTuple):
@@ -164,7 +157,7 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
                 about = checkpointer.restore(folder.absolute() / _ABOUT)
             for key, value in wanted.items():
                 if about[key] != value:
-                    return None, {}, _UNFIT[key].format(about[key])
+                    return None, {}, f'it has {key}={shorten(about[key])}, not {shorten(value)}'
             abstract = {name: np.empty(np.shape(leaf), leaf.dtype) for name, leaf in leaves.items()}
             with _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
                 read = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))

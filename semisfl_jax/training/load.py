@@ -13,8 +13,8 @@ import jax
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
+from semisfl_jax import data
 from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, metrics, outputs
@@ -62,20 +62,12 @@ def dataset(folder: Path) -> data.Dataset:
 def _checked(folder: Path) -> ConfigDict:
     """The configuration of a run, for this process and one device."""
     run_config = config(folder)
-    for what, name, known in (
-        ('method', run_config.get('algorithm'), algorithms.METHODS),
-        ('model', run_config.get('model', {}).get('name'), models.EVERY_ARCHITECTURE),
-    ):
-        if name not in known:
-            raise UserError(
-                f"{folder} has the {what} '{name}', which is not registered here; if it is yours, call this from a "
-                'program that imports it (for plots: --import=FILE)'
-            )
-    run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
+    run_config.update(parallel={'devices': 1, 'coordinator': '', 'num_processes': 1, 'process_id': 0})
     try:
         config_lib.check(run_config)
     except UserError as error:
-        raise UserError(f'{folder}/config.json: {error}') from error
+        hint = 'what is yours is registered by a program that imports it (for plots: --import=FILE)'
+        raise UserError(f'{folder}/config.json: {error}; {hint}') from error
     run_config.data.residency = 'host'  # after the check: it is not how the run trained
     return run_config
 
@@ -157,9 +149,7 @@ def load_trained(folder: str | os.PathLike[str], round_number: int | None = None
       UserError: no run, no such checkpoint, its data are missing, or its method or model is a user's that is not
         registered here.
     """
-    path = outputs.folder_of(folder)
-    if path is None:
-        raise UserError('folder=None holds no run; give the folder of one')
+    path = file_io.expand_home(folder, 'folder')
     built = experiment(path)
     return Trained(built, state(path, built, round_number)[1])
 

@@ -84,7 +84,7 @@ def train_resolved(
     interrupts: Callable[[], AbstractContextManager[Request]] = interrupt.ignore,
 ) -> Result:
     """As `train`, for a configuration that is checked and resolved."""
-    folder = outputs.folder_of(folder)
+    folder = None if folder is None else file_io.expand_home(folder, 'folder')
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     listeners = [on_event] if on_event else []
     if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):

@@ -24,26 +24,13 @@ from tensorboardX.proto.summary_pb2 import Summary
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, tasks
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, shorten
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, diagnostics, metrics
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
 from semisfl_jax.training.experiment import Experiment
 
 SUMMARY = 'summary.json'
-
-
-def folder_of(folder: object) -> Path | None:
-    """The folder of a run, with ~ expanded, None for no files.
-
-    Raises:
-      UserError: it is no path.
-    """
-    if folder is None:
-        return None
-    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-        raise UserError(f'folder={shorten(repr(folder))} names no folder; give a path, or None for no files')
-    return Path(file_io.expand_home(os.fspath(folder), 'folder'))
 
 
 def trial_folders(folder: Path, config: ConfigDict) -> list[Path]:
