@@ -120,8 +120,7 @@ def _faults_of_devices(flat: dict[str, Any]) -> Iterator[str]:
     devices, active, trials = flat['parallel.devices'], flat['federation.num_active'], len(flat['seeds'])
     if trials:
         if devices and trials % devices:
-            good = max(n for n in range(1, devices) if trials % n == 0)
-            yield f'parallel.devices={devices} does not divide the {trials} trials of config.seeds; use {good} devices'
+            yield f'parallel.devices={devices} does not divide the {trials} trials of config.seeds; use a divisor'
         return
     if devices > 1 and (reason := indivisible(flat)):
         yield f'parallel.devices={devices}: {reason}; use 1'

@@ -79,11 +79,7 @@ def build(config: ConfigDict) -> Experiment:
 
 def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     """As `build`, R trials whose configurations differ only in `seed`; they share model, algorithm and one copy of the
-    images.
-
-    Raises:
-      UserError: as `build`.
-    """
+    images."""
     config = configs[0]
     mesh = core.make_mesh(count_devices(config))
     dataset = data.load(config.data)

@@ -51,11 +51,7 @@ def experiment(folder: Path) -> Experiment:
 
 
 def dataset(folder: Path) -> data.Dataset:
-    """The data of the run in `folder`, of one seed or several.
-
-    Raises:
-      UserError: no run, one of another version of this package, or its data are missing.
-    """
+    """The data of the run in `folder`, of one seed or several; errors as of `experiment`."""
     return data.load(_checked(folder).data)
 
 

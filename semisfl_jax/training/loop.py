@@ -76,7 +76,7 @@ def train(
     return train_resolved(config_lib.resolve(config), folder, on_event, interrupts)
 
 
-@memory.explained
+@memory.explained()
 def train_resolved(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
@@ -292,12 +292,7 @@ def _report(
 
 
 def _save(run: Run, progress: LoopState, request: Request) -> None:
-    """Saves the state if it is due, or if the run was asked to stop.
-
-    Raises:
-      Diverged: the state is not finite.
-      Stopped: the run was asked to stop before its last round.
-    """
+    """Saves the state if it is due, or if the run was asked to stop before its last round, which ends it."""
     number, last = progress.round, progress.round == run.config.rounds
     signum = 0 if last else hosts.largest(request.signum)
     if last or signum or number % run.config.checkpoint_every == 0:

@@ -5,9 +5,9 @@ The memory that there is (`machine`) is overestimated, so no run that works is r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
@@ -15,9 +15,6 @@ from ml_collections import ConfigDict
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, first_line, shorten, size
-
-P = ParamSpec('P')
-R = TypeVar('R')
 
 _REMEDIES = {  # part of `Memory` -> what it is, and the keys that help if it is most
     'arguments': ('data and state', 'data.residency=host or a smaller federation.num_clients'),
@@ -68,22 +65,17 @@ def check(program: str, compiled: Any, config: ConfigDict) -> None:
         )
 
 
-def explained(run: Callable[Concatenate[ConfigDict, P], R]) -> Callable[Concatenate[ConfigDict, P], R]:
-    """Decorates a function of a configuration: out of memory becomes a UserError."""
-
-    @wraps(run)
-    def explaining(config: ConfigDict, *arguments: P.args, **options: P.kwargs) -> R:
-        try:
-            return run(config, *arguments, **options)
-        except (MemoryError, jax.errors.JaxRuntimeError) as error:
-            if not ran_out(error):
-                raise
-            reason = shorten(first_line(error))
-            remedy = 'a smaller data.image_size' if isinstance(error, MemoryError) else _REMEDIES['temporary'][1]
-        # the arrays of the run are freed by now
-        raise UserError(f'out of memory ({reason}); use {remedy}; saved checkpoints are kept')
-
-    return explaining
+@contextmanager
+def explained() -> Iterator[None]:
+    """A block, or a decorated function, in which running out of memory is a UserError."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not ran_out(error):
+            raise
+        remedy = 'a smaller data.image_size' if isinstance(error, MemoryError) else _REMEDIES['temporary'][1]
+        reason = shorten(first_line(error))
+        raise UserError(f'out of memory ({reason}); use {remedy}; saved checkpoints are kept') from error
 
 
 def ran_out(error: Exception) -> bool:
