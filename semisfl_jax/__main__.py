@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import exit_status, print_anything
 from semisfl_jax.training import interrupt
 
@@ -28,8 +26,6 @@ def main(argv: list[str]) -> int:
 
 
 def _run(command: command_line.Command) -> None:
-    if command.workdir:  # a shell leaves ~ in --workdir=~/x
-        command = command._replace(workdir=os.fspath(file_io.expand_home(command.workdir, '--workdir')))
     if definition := command.config.get(command_line.STUDY) or command.config.get(command_line.SWEEP):
         from semisfl_jax.studies import engine
         from semisfl_jax.training.events import print_lines

@@ -11,15 +11,12 @@ import sys
 import pytest
 
 import launch
-import semisfl_jax.__main__
 from semisfl_jax import compare
 from semisfl_jax import config as config_lib
 from semisfl_jax import cuts as cuts_command
 from semisfl_jax.config import command_line, load
 from semisfl_jax.core import errors
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots import __main__ as plots_command
-from semisfl_jax.training import outputs
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -88,18 +85,6 @@ def test_the_home_folder_of_nobody(tmp_path, capsys, command):
     assert_one_line(capsys.readouterr().err, ['~nobody-of-this-name', 'no home folder of'])
 
 
-@pytest.mark.parametrize('kind', ['study', 'sweep'])
-def test_a_study_that_is_none(tmp_path, capsys, kind):
-    file = tmp_path / 'mine.py'
-    file.write_text(
-        'from ml_collections import ConfigDict\nfrom semisfl_jax.configs import default\n'
-        f'def get_config():\n    config = default.get_config()\n    config.{kind} = 3\n    return config\n'
-    )
-    assert launch.main(['launch.py', f'--config={file}', f'--workdir={tmp_path}/out']) == 2
-    assert_one_line(capsys.readouterr().err, ['3 is no Study or Sweep'])
-    assert not (tmp_path / 'out').exists()
-
-
 def test_a_configuration_that_is_no_file(capsys, monkeypatch):
     monkeypatch.chdir(runs.ROOT)
     assert launch.main(['launch.py', '--config=configs']) == 2
@@ -150,15 +135,6 @@ sys.exit(exit_status(talk))"""
     talking.stdout.close()
     assert talking.stderr.read() == b''
     assert talking.wait() == 128 + signal.SIGPIPE
-
-
-def test_home_in_a_workdir(monkeypatch, tmp_path):
-    """A shell does not replace ~ within a word."""
-    monkeypatch.setenv('HOME', str(tmp_path))
-    seen = []
-    monkeypatch.setattr(semisfl_jax.__main__, '_train', seen.append)
-    assert launch.main(['launch.py', runs.DIGITS, '--workdir=~/x']) == 0
-    assert seen[0].workdir == str(tmp_path / 'x')
 
 
 def test_overrides_arrive_with_their_type():
@@ -253,14 +229,6 @@ def test_a_folder_of_another_configuration_is_left_alone(reference, capsys):
     assert runs.run(reference, algorithm='supervised_only', rounds=9, lr=0.03, seed=4) == 2
     assert_one_line(capsys.readouterr().err, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4'])
     assert runs.files(reference) == before
-
-
-def test_more_seeds_go_into_a_folder_of_their_own(tmp_path, capsys):
-    config = config_lib.resolve(runs.config(seeds=(0, 1, 2)))
-    tmp_path.joinpath('config.json').write_text(json.dumps(config.to_dict(), default=list))
-    outputs.check_folder(tmp_path, config)
-    with pytest.raises(UserError, match=r'seeds: .*; train the new seeds alone in another --workdir, and give both'):
-        outputs.check_folder(tmp_path, config_lib.resolve(runs.config(seeds=(0, 1, 2, 3))))
 
 
 def test_a_folder_whose_split_is_another_one_is_left_alone(reference, tmp_path, capsys):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from semisfl_jax import compare
+from semisfl_jax.core import file_io
 from tests.one_line import assert_one_line
 
 
@@ -30,7 +31,8 @@ def write(folder, seed, algorithm, scores, headline='teacher', summary=None, **s
         group, _, name = key.rpartition('__')
         (config.setdefault(group, {}) if group else config)[name] = value
     (folder / 'config.json').write_text(json.dumps(config))
-    (folder / 'summary.json').write_text(json.dumps({'rounds': rounds, 'headline': headline, **(summary or {})}))
+    content = file_io.seal({'rounds': rounds, 'headline': headline, **(summary or {})})
+    (folder / 'summary.json').write_text(json.dumps(content))
     lines = [{'round': i, **{key: values[i] for key, values in scores.items()}} for i in range(rounds)]
     (folder / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
     return folder

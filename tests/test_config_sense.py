@@ -50,7 +50,7 @@ def test_combinations_that_make_sense(changes):
     ('changes', 'message'),
     [
         ({'data__client_labels': 100, 'federation__mu': 7, 'batch_size': 60}, 'multiple of 8'),
-        (SUPERVISED, 'no client has a label (data.client_labels=0)'),
+        (SUPERVISED, "data.client_labels=0: local.objective='supervised' trains only on labels"),
         (SUPERVISED | {'data__client_labels': 9, 'federation__mu': 0}, 'federation.mu=0 ignores the labels'),
         ({'algorithm': 'fedswitch', 'k_s': 0, 'data__client_labels': 9}, 'fedswitch learns from labels at the server'),
         ({'algorithm': 'fedavg', 'data__client_labels': 4000}, 'use fewer (or k_s=0'),

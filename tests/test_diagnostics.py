@@ -250,10 +250,3 @@ def test_before_the_clients_take_part_the_server_alone_fills_the_queue(policy, s
         levels = run(key, state.replace(round=jnp.int32(number), step=jnp.int32(number)), *inputs)
         filled.append([int((level.labels >= 0).sum()) for level in levels])
     assert filled == expected
-
-
-def test_only_iterations_that_leave_a_slot_are_replayed():
-    hparams = dataclasses.replace(toy.HPARAMS, k_u=50, queue_size=1024, queue_stride=10)
-    assert diagnostics.iterations_kept(hparams, 640).tolist() == [39, 48, 49]
-    assert diagnostics.iterations_kept(hparams, 2000).tolist() == [49]
-    assert diagnostics.iterations_kept(hparams, 100).tolist() == [9, 19, 29, *range(39, 50)]

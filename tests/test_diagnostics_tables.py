@@ -60,8 +60,6 @@ def test_files_come_back_and_are_cut_back(tmp_path):
     diagnostics.cut_back(tmp_path, 10)
     assert diagnostics.rounds_written(tmp_path) == [5, 10]
     assert diagnostics.rounds_written(tmp_path / 'nowhere') == []
-    assert diagnostics.missing(tmp_path, 12, 4) == [4, 8, 12]
-    assert diagnostics.missing(tmp_path, 10, 5) == []
 
 
 def test_missing_and_damaged_files_are_named(tmp_path):

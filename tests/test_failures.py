@@ -122,8 +122,6 @@ def test_a_run_goes_on_with_its_own_trace_only(tmp_path, capsys):
     assert runs.lines(folder) == lines
     with pytest.raises(UserError, match='has changed; restore it'):
         config_lib.check(runs.config(failures__trace=str(path), failures__trace_hash=hash_))
-    with pytest.raises(UserError, match='trace_hash=ab: a run fills it in'):
-        config_lib.check(runs.config(failures__trace_hash='ab'))
 
 
 # --- who fails
@@ -174,16 +172,16 @@ def test_a_trace(tmp_path):
 @pytest.mark.parametrize(
     ('text', 'message'),
     [
-        ('', 'is empty; it begins with round,client,done'),
-        ('round,client\n1,2\n', 'begins with round,client; it needs round,client,done'),
-        ('round,client,done\n1,2\n', 'line 2 .* must be a round, a client and a share'),
-        ('round,client,done\n1,2,0.5\n1,x,0\n', 'line 3'),
+        ('', 'it needs round,client,done'),
+        ('round,client\n1,2\n', "begins with 'round,client'; it needs round,client,done"),
+        ('round,client,done\n1,2\n', 'is not of rounds, clients and shares'),
+        ('round,client,done\n1,2,0.5\n1,x,0\n', "'x'"),
         ('round,client,done\n0,2,0.5\n', 'rounds count from 1'),
         ('round,client,done\n1,2,1.0\n', r'done is in \[0, 1\)'),
         ('round,client,done\n1,2,nan\n', r'done is in \[0, 1\)'),
         ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'an earlier line already has this client'),
         ('\ufeffround,client,done\n3,10,0.5\n', 'names client 10 in round 3'),  # as a spreadsheet saves it
-        ('round,client,done\n1,2,0.5,1\n', 'line 2 .* must be a round, a client and a share'),
+        ('round,client,done\n1,2,0.5,1\n', 'is not of rounds, clients and shares'),
     ],
 )
 def test_mistakes_in_a_trace(tmp_path, text, message):

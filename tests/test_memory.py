@@ -76,23 +76,18 @@ def test_the_devices_of_a_cpu_share_the_memory_of_the_machine(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('largest', 'changes', 'remedy'),
+    ('largest', 'remedy'),
     [
-        ('arguments', {}, 'data.residency=host or fewer than federation.num_clients=10'),
-        ('arguments', {'data__residency': 'host'}, 'less than batch_size=4 or fewer than federation.num_clients=10'),
-        ('outputs', {}, 'less than queue_size=16 or a smaller model.projection_dim'),
-        ('outputs', {'algorithm': 'fedmatch'}, 'fewer than federation.num_clients=10 or a smaller model.name'),
-        ('temporary', {}, 'federation.client_chunk=1 or less than batch_size=4'),
-        ('temporary', {'server_batch_size': 8}, 'federation.client_chunk=1 or less than server_batch_size=8'),
-        ('temporary', {'federation__client_chunk': 1}, 'less than batch_size=4 or a smaller model.name'),
-        ('outputs', {'algorithm': 'supervised_only'}, 'less than server_batch_size=4 or a smaller model.name'),
+        ('arguments', 'data.residency=host or a smaller federation.num_clients'),
+        ('outputs', 'a smaller queue_size, model.projection_dim or federation.num_clients'),
+        ('temporary', 'federation.client_chunk=1 or a smaller batch_size or server_batch_size'),
     ],
 )
-def test_the_two_keys_that_help_most_are_named(largest, changes, remedy, monkeypatch):
+def test_the_keys_that_help_are_named(largest, remedy, monkeypatch):
     of_machine(monkeypatch, GIB)
     sizes = {'arguments': GIB, 'outputs': GIB, 'temporary': GIB} | {largest: 2 * GIB}
     with pytest.raises(UserError) as caught:
-        memory.check('round', compiled(**sizes), config_lib.resolve(runs.config(**changes)))
+        memory.check('round', compiled(**sizes), config_lib.resolve(runs.config()))
     assert str(caught.value).endswith(f'; use {remedy}')
 
 
@@ -100,7 +95,7 @@ def test_a_round_that_does_not_fit_is_refused_once_it_is_compiled(monkeypatch, t
     """Features of 1,000 images behind the first layer are 1,000 * 8 * 8 * 16 float32, 4 MiB; all else takes less."""
     of_machine(monkeypatch, 4 * 2**20)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only', server_batch_size=1000) == 2
-    words = ['compiled round', 'for intermediate results', 'has 4 MiB', 'less than server_batch_size=1000']
+    words = ['compiled round', 'for intermediate results', 'has 4 MiB', 'server_batch_size']
     assert_one_line(capsys.readouterr().err, words)
     assert not (tmp_path / 'run').exists()
 
@@ -109,7 +104,7 @@ def test_a_state_that_does_not_fit_is_refused_before_it_is_made(monkeypatch, tmp
     """Two levels of 128 float32 and an int32, a bool for each slot: 2 * 517 * 10**8 bytes, 96 GiB."""
     of_machine(monkeypatch, 16 * GIB)
     assert runs.run(tmp_path / 'run', queue_size=10**8) == 2
-    words = ['the initial state needs 96 GiB', 'for results', 'has 16 GiB', 'less than queue_size=100000000']
+    words = ['the initial state needs 96 GiB', 'for results', 'has 16 GiB', 'queue_size']
     assert_one_line(capsys.readouterr().err, words)
     assert not (tmp_path / 'run').exists()
 
@@ -144,7 +139,7 @@ def test_memory_that_ends_in_a_run_ends_in_one_line(error, reference, tmp_path):
     assert failed.returncode == 2
     last = failed.stderr.splitlines()[-1]
     assert 'Traceback' not in failed.stderr
-    remedy = 'data.image_size' if error == 'MemoryError()' else 'server_batch_size=4'
+    remedy = 'data.image_size' if error == 'MemoryError()' else 'server_batch_size'
     for words in ('out of memory', remedy, 'checkpoints'):
         assert words in last
     assert ('77 bytes' in last) == ('77' in error)
@@ -160,7 +155,7 @@ def test_memory_that_ends_in_compiling_ends_in_one_line_and_other_errors_pass(tm
 
     monkeypatch.setattr(jax.stages.Lowered, 'compile', compile_)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 2
-    assert_one_line(capsys.readouterr().err, ['out of memory', 'space hbm', 'server_batch_size=4'])
+    assert_one_line(capsys.readouterr().err, ['out of memory', 'space hbm', 'server_batch_size'])
     assert not (tmp_path / 'run').exists()
     with pytest.raises(jax.errors.JaxRuntimeError, match='a bug'):
         runs.run(tmp_path / 'run', algorithm='supervised_only')

@@ -74,11 +74,6 @@ def test_a_file_of_a_configuration_may_have_any_name(tmp_path, monkeypatch):
         (('digits', {'model.split_index': '2'}), r"config\.model\.split_index='2' is a str; use an int or None"),
         (('digits', {'federation': {'alpha': 1}}), r'config\.federation is a group of keys; .* config\.federation\.'),
         (('digits', {3: 4}), r'config\.3 is not a key of this configuration'),
-        (('digits', 'algorithm=fedavg'), "'algorithm=fedavg' in place of a dictionary of changes; write get_config"),
-        (('digits', ['algorithm']), 'in place of a dictionary of changes'),
-        ((None,), r"None is not the name of a configuration; write get_config\('digits'\)"),
-        ((b'digits',), "b'digits' is not the name of a configuration"),
-        ((['digits'],), 'is not the name of a configuration'),
         (('digits:paprr', {}), "unknown settings 'paprr'"),
     ],
 )
@@ -96,8 +91,8 @@ def test_a_configuration_may_be_given_by_the_path_of_its_file():
 @pytest.mark.parametrize(
     ('config', 'message'),
     [
-        ('digits', r"'digits' is not a configuration; write get_config\('digits'\)"),
-        ({}, r'a dictionary is not a configuration; write ml_collections\.ConfigDict\(DICTIONARY\)'),
+        ('digits', r"'digits' is not a configuration; write get_config\('digits'\), or"),
+        ({}, r'{} is not a configuration; .* or ConfigDict\(DICTIONARY\)'),
         (ConfigDict({3: 4}), r'config\.3 is not a key'),
     ],
 )

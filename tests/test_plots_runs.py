@@ -195,7 +195,7 @@ def test_a_method_of_the_user_is_imported(tmp_path, capsys, monkeypatch):
         algorithms.METHODS.pop('mine')
         capsys.readouterr()
         assert command.main(words) == 2
-        assert_one_line(capsys.readouterr().err, ["the method 'mine'", 'not registered here', '--import=FILE'])
+        assert_one_line(capsys.readouterr().err, ["'mine' is unknown", '--import=FILE'])
         assert command.main([*words, f'--import={tmp_path}/mine.py']) == 0
     finally:
         algorithms.METHODS.pop('mine', None)

@@ -107,20 +107,15 @@ def test_what_a_preset_sets_does_not_depend_on_the_file():
     assert (config.optimizer, config.momentum) == ('adam', 0.9)
 
 
-def test_another_rule_has_values_of_its_own(caplog):
+def test_another_rule_has_values_of_its_own():
     """0.025 is the concentration of a draw over 40 clients; SemiSFL's rule draws over classes."""
     words = ('--config.setting=official', '--config.algorithm=fed_shvr', '--config.data.name=cifar10')
     given = parse(*words, '--config.data.num_labeled=4000', '--config.federation.partition=dirichlet').federation
     assert (given.partition, given.alpha, given.labeled_partition, given.min_images) == ('dirichlet', 0.1, 'same', 10)
     assert given.num_clients == 40
-    (message,) = caplog.messages
-    for word in ("'dirichlet'", 'fed_shvr', 'federation.alpha, federation.labeled_partition', "'dirichlet_class'"):
-        assert word in message
-    caplog.clear()
     given = parse(*words, '--config.data.num_labeled=4000', '--config.federation.partition=dirichlet_class').federation
     assert (given.alpha, given.labeled_partition, given.min_images) == (0.025, 'classes', 0)
     assert parse(*words, '--config.data.num_labeled=4000', '--config.federation.alpha=1').federation.alpha == 1
-    assert not caplog.messages
 
 
 @pytest.mark.parametrize('name', ['m_fed', 'mfed_fl', 'mfed_local'])

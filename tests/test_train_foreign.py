@@ -53,8 +53,8 @@ def test_checkpoints_that_do_not_fit_are_passed_over_and_written_again(folder, l
     printed = capsys.readouterr()
     assert 'resuming from the checkpoint of round 2' in printed.out
     other, earlier = printed.err.splitlines()
-    assert f'{saved}/6: it comes from a run of seed 1' in other
-    assert f'{saved}/4: it is a checkpoint of round 2' in earlier
+    assert f'{saved}/6: it has seed=1, not 0' in other
+    assert f'{saved}/4: it has round=2, not 4' in earlier
     assert runs.lines(folder) == runs.lines(longer)
     assert checkpoint.rounds_saved(saved) == [4, 6]
 
@@ -66,7 +66,7 @@ def test_where_all_checkpoints_are_of_another_run_nothing_is_touched(folder, tmp
     before = runs.files(folder)
     capsys.readouterr()
     assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
-    assert_one_line(capsys.readouterr().err, [f'{folder}/checkpoints/4: it comes from a run of seed 1'])
+    assert_one_line(capsys.readouterr().err, [f'{folder}/checkpoints/4: it has seed=1, not 0'])
     assert runs.files(folder) == before
 
 

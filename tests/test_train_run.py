@@ -140,9 +140,6 @@ def test_a_finished_run_is_left_alone(reference, capsys):
     assert not printed.err
     assert runs.run(reference, rounds=2) == 2
     assert_one_line(capsys.readouterr().err, [str(reference), 'round 4', 'config.rounds=2', 'config.rounds=4'])
-    assert runs.run(reference, diagnostics_every=3) == 0
-    (warning,) = capsys.readouterr().err.splitlines()
-    assert warning.startswith(f'warning: {reference} is finished without diagnostics of round 3, 4, for which ')
     assert runs.files(reference) == before
 
 

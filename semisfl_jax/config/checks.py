@@ -31,10 +31,8 @@ def check(config: ConfigDict) -> None:
       UserError: for the first key or value that is unknown, of the wrong type, out of range, or in conflict with
         another one.
     """
-    if isinstance(config, dict):
-        raise UserError('a dictionary is not a configuration; write ml_collections.ConfigDict(DICTIONARY)')
     if not isinstance(config, ConfigDict):
-        raise UserError(f"{config!r} is not a configuration; write get_config('digits') for one of the package")
+        raise UserError(f"{config!r} is not a configuration; write get_config('digits'), or ConfigDict(DICTIONARY)")
     flat = flatten(config)
     keys.check_names(flat)
     for key, field in keys.fields().items():
@@ -122,8 +120,7 @@ def _faults_of_devices(flat: dict[str, Any]) -> Iterator[str]:
     devices, active, trials = flat['parallel.devices'], flat['federation.num_active'], len(flat['seeds'])
     if trials:
         if devices and trials % devices:
-            good = max(n for n in range(1, devices) if trials % n == 0)
-            yield f'parallel.devices={devices} does not divide the {trials} trials of config.seeds; use {good} devices'
+            yield f'parallel.devices={devices} does not divide the {trials} trials of config.seeds; use a divisor'
         return
     if devices > 1 and (reason := indivisible(flat)):
         yield f'parallel.devices={devices}: {reason}; use 1'
@@ -202,15 +199,15 @@ def _faults_of_labels(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     """Of labels, which must exist where the method trains on them."""
     name, total, client_labels = method.name, flat['data.num_labeled'], flat['data.client_labels']
     mu, k_s, labels_only = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
-    chosen = 'objective' in method.uses  # clients train on labels alone by choice, not by method
+    who = "local.objective='supervised'" if 'objective' in method.uses else name  # of those who train on labels alone
     needs = ', '.join(f'{key}={value}' for key, value in method.needs.items())
     needs = f' ({name} needs {needs})' if needs else ''
     labels_at_clients = client_labels > 0 and mu > 0
     give = 'give clients labels (data.client_labels, federation.mu)'
     if method.server == 'none' and k_s:
         yield f'k_s={k_s}: {name} trains only at the clients, and the server has no images; use k_s=0{needs}'
-    if labels_only and not chosen and not client_labels:
-        yield f'data.client_labels=0: {name} trains only on labels at the clients; use -1 (or a number){needs}'
+    if labels_only and not client_labels:
+        yield f'data.client_labels=0: {who} trains only on labels at the clients; use -1 (or a number){needs}'
     if method.dense and client_labels != -1:
         yield f'data.client_labels={client_labels}: clients of {name} know the truth of all their images; use -1'
     if k_s == 0 and method.server == 'needed':
@@ -218,13 +215,7 @@ def _faults_of_labels(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     if client_labels > total or (client_labels == total and k_s):
         hint = ' (or k_s=0, if the method can do without a server phase)' if client_labels == total else ''
         yield f'data.client_labels={client_labels} leaves the server none of data.num_labeled={total}; use fewer{hint}'
-    if labels_only and client_labels == 0:
-        yield (
-            f"local.objective='supervised': no client has a label (data.client_labels=0) for {name} to train on; set "
-            'data.client_labels (-1: all), use another objective, or a method that trains only at the server'
-        )
     if labels_only and client_labels > 0 and mu == 0:
-        who = "local.objective='supervised'" if chosen else name
         yield f'federation.mu=0 ignores the labels that {who} trains on; use 1 or more'
     if client_labels == -1 and not labels_only:
         yield f'data.client_labels=-1: clients of {name} also train on unlabeled images; give a number'

@@ -73,11 +73,6 @@ def flat(config: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, 
     return values
 
 
-def completed(flat: Mapping[str, Any]) -> dict[str, Any]:
-    """A flat configuration, possibly from a file, with the keys that it is too old to have."""
-    return {**ADDED, **flat}
-
-
 # --- names
 
 

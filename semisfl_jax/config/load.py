@@ -19,7 +19,7 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax.config import keys
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, nearest, shorten, warn, with_article
+from semisfl_jax.core.errors import UserError, nearest, with_article
 
 CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
 
@@ -40,11 +40,6 @@ def get_config(
     Raises:
       UserError: there is no such configuration or key, or a value has the wrong type.
     """
-    if not isinstance(name, str | os.PathLike):
-        raise UserError(f"{shorten(repr(name))} is not the name of a configuration; write get_config('digits')")
-    if not isinstance(changes, Mapping | ConfigDict | None):
-        use = "get_config('digits', algorithm='fedavg')"
-        raise UserError(f'{shorten(repr(changes))} in place of a dictionary of changes; write {use}')
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
@@ -151,14 +146,8 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
     flat = keys.flat(config)
     official = _official(flat)
     values = {key: value for key, value in official.items() if key not in given}
-    if _RULE in given and (theirs := official.get(_RULE, flat[_RULE])) != flat[_RULE]:
-        left = [key for key in _OF_RULE if key in values]
-        values = {key: value for key, value in values.items() if key not in left}
-        if left:
-            warn(
-                f"config.{_RULE}={flat[_RULE]!r}: setting='official' leaves {', '.join(left)} as they are; the papers "
-                f'of {flat["algorithm"]} have {theirs!r}, with which it sets them'
-            )
+    if _RULE in given and official.get(_RULE, flat[_RULE]) != flat[_RULE]:
+        values = {key: value for key, value in values.items() if key not in _OF_RULE}
     with config.unlocked():
         config.update_from_flattened_dict(values)
         config.official_keys = tuple(sorted(values))

@@ -86,7 +86,7 @@ def identity_hash(config: ConfigDict | dict) -> str:
 
 def differences(config: ConfigDict | dict, other: ConfigDict | dict) -> list[str]:
     """Differences that make two resolved configurations distinct experiments: 'key: `other` -> `config`', sorted."""
-    new, old = (_shared_alike(keys.completed(flatten(each))) for each in (config, other))
+    new, old = (_shared_alike({**keys.ADDED, **flatten(each)}) for each in (config, other))
     both = {key: (old.get(key, '(absent)'), new.get(key, '(absent)')) for key in (new.keys() | old.keys()) - INERT}
     return [f'{key}: {before} -> {after}' for key, (before, after) in sorted(both.items()) if before != after]
 

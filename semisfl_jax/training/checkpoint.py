@@ -6,8 +6,6 @@ import errno
 import importlib.metadata
 import logging
 import shutil
-import sys
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,19 +17,11 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import CheckpointManager
 
 import semisfl_jax
-from semisfl_jax.core.errors import UserError, first_line, warn
+from semisfl_jax.core.errors import UserError, first_line, shorten, warn
 
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
-_SECONDS_FOR_OTHERS = 0.2  # for reads that run concurrently with a failed one to finish
 _ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # without waiting for other processes
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')  # that the numbers of a run may depend on
-_UNFIT = {  # entry of the description -> what is wrong if it is another one
-    'round': 'it is a checkpoint of round {}',
-    'seed': 'it comes from a run of seed {}',
-    'config_hash': 'it comes from a run of another configuration',
-    'partition_hash': 'it comes from a run on other data, or on another split of the data',
-    'leaves': 'its arrays are not those of this version of the method',
-}
 
 
 class Identity(NamedTuple):
@@ -167,7 +157,7 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
                 about = checkpointer.restore(folder.absolute() / _ABOUT)
             for key, value in wanted.items():
                 if about[key] != value:
-                    return None, {}, _UNFIT[key].format(about[key])
+                    return None, {}, f'it has {key}={shorten(about[key])}, not {shorten(value)}'
             abstract = {name: np.empty(np.shape(leaf), leaf.dtype) for name, leaf in leaves.items()}
             with _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
                 read = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
@@ -183,24 +173,13 @@ def _checkpointer(handler: type) -> ocp.Checkpointer:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Context for reading and writing arrays. When one fails, Orbax logs a traceback from each of its threads, and
-    closes its event loop while others are still in progress, each of which would print another one on completion."""
-    previous_hook, logger = sys.unraisablehook, logging.getLogger('absl')
+    """A block in which Orbax does not log a traceback from each of its threads when it fails."""
+    logger = logging.getLogger('absl')
     previous_level = logger.level
-
-    def hook(unraisable: Any) -> None:
-        if 'Event loop is closed' not in str(unraisable.exc_value):
-            previous_hook(unraisable)
-
-    sys.unraisablehook = hook
     logger.setLevel(logging.CRITICAL)
     try:
         yield
-    except Exception:
-        time.sleep(_SECONDS_FOR_OTHERS)
-        raise
     finally:
-        sys.unraisablehook = previous_hook
         logger.setLevel(previous_level)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,6 +10,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax.core import trees
 from semisfl_jax.core.errors import size
+from semisfl_jax.core.state import trainable
 from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
 
@@ -29,6 +30,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     kinds = f'{len(tasks)} task{"s" if len(tasks) > 1 else ""}: {", ".join(tasks)}' if tasks else ''
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
     clients = describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
+    parameters = sum(leaf.size for leaf in jax.tree.leaves(trainable(experiment.state_shapes.student)))
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
     devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
@@ -39,7 +41,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
         f'split      {labeled} at the server; {partition.num_clients} clients, '
         f'{clients}, {config.federation.num_active} active in a round, {_origin(config, len(trials))}',
-        f'model      {config.model.name}, {_parameters(experiment.state_shapes.student, tasks)}',
+        f'model      {config.model.name}, {parameters:,} parameters{" of all tasks" if tasks else ""}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]
     if kept := trees.nbytes(getattr(experiment.state_shapes, 'clients', ())):
@@ -72,28 +74,11 @@ def _origin(config: ConfigDict, trials: int) -> str:
     return 'each seed draws its own split' if trials > 1 else f'drawn from seed {config.seed}'
 
 
-def _parameters(student: Any, tasks: Sequence[str]) -> str:
-    """The numbers of parameters of a model and of its pieces; with dense tasks those of a client."""
-    if not tasks:
-        pieces = {name: _size(piece['params']) for name, piece in student._asdict().items()}
-        return (
-            f'{sum(pieces.values()):,} parameters: bottom {pieces["bottom"]:,}, top {pieces["top"]:,}, '
-            f'projection head {pieces["proj"]:,}'
-        )
-    encoder = _size(student.bottom['params'][tasks[0]])
-    decoder = _range(_size(student.top['params'][name]) for name in tasks)
-    return f'a client has an encoder of {encoder:,} and a decoder of {decoder} parameters'
-
-
-def _size(tree: Any) -> int:
-    return sum(leaf.size for leaf in jax.tree.leaves(tree))
-
-
 def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
     """By which rules the clients of all trials got their images, and how many: 'uniform, 139 to 140 images each'."""
     first = partitions[0]
     settings = first.settings
-    parts = [_rule(first), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']
+    parts = [_rule(settings), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']
     if 'mismatch' in settings:
         parts.insert(1, f'mismatch {settings["mismatch"]}')
     if tasks := settings.get('tasks'):
@@ -101,25 +86,19 @@ def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
         parts.append(f'{settings["task_images"]} between tasks')
     if all_labels:
         parts.append('all of them labeled')
-        if 'all_labels' in settings:
-            parts.append(f'{settings["num_labeled"]:,} by {_rule(first, labeled=True)}')
     elif labeled := sum(map(len, first.client_labeled_index)):
-        by_rule = settings.get('labeled_partition', 'same') != 'same'
-        parts.append(f'{labeled:,} more with labels' + (f' by {_rule(first, labeled=True)}' if by_rule else ''))
+        parts.append(f'{labeled:,} more with labels')
         held = (len(rows) for split in partitions for rows in split.client_labeled_index)
         parts.append(f'{_range(held)} images each')
     return ', '.join(parts)
 
 
-def _rule(partition: Partition, labeled: bool = False) -> str:
+def _rule(settings: Mapping[str, Any]) -> str:
     """A rule and its parameter: 'dirichlet(alpha=0.1)', 'classes(2 per client)'."""
-    settings = partition.settings
-    rule, alpha = settings.get('partition', 'a rule of its own'), settings.get('alpha')  # a file may have none
-    if labeled:
-        rule, alpha = settings['labeled_partition'], settings.get('labeled_alpha', alpha)
+    rule = settings.get('partition', 'a rule of its own')  # a file may have none
     if rule == 'classes':
         return f'classes({settings["classes_per_client"]} per client)'
-    return f'{rule}(alpha={alpha})' if rule.startswith('dirichlet') else rule
+    return f'{rule}(alpha={settings.get("alpha")})' if rule.startswith('dirichlet') else rule
 
 
 def _range(numbers: Iterable[int]) -> str:

@@ -41,6 +41,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from semisfl_jax import core, data
 from semisfl_jax.core import State, file_io, machine, queue, rng, sampling
@@ -68,12 +69,6 @@ def rounds_written(folder: Path) -> list[int]:
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
 
-def missing(folder: Path, rounds: int, every: int) -> list[int]:
-    """The rounds, ascending, of which a run of `rounds` rounds with `diagnostics_every` writes diagnostics, but the
-    workdir `folder` holds none."""
-    return sorted({*range(every, rounds + 1, every), rounds} - set(rounds_written(folder)))
-
-
 def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None:
     """Writes the diagnostics after `round_number` rounds into the workdir `folder`. Equal arrays give equal bytes."""
     path = _path(folder, round_number)
@@ -90,8 +85,6 @@ def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:
       UserError: the file is missing or damaged.
     """
     path = _path(Path(folder).expanduser(), round_number)
-    if path.exists() and not path.is_file():
-        raise UserError(f'{path} is not a file; delete it')
     try:
         with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
             return {name: entries[name] for name in entries.files}
@@ -288,14 +281,10 @@ def _round_inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
 
 def _gap(state: Any) -> tuple[Array, Array]:
     """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
-
-    def norm(piece: Any) -> Array:
-        leaves = jax.tree.leaves(piece)
-        return jnp.sqrt(sum((jnp.sum(jnp.square(leaf.astype(jnp.float32))) for leaf in leaves), jnp.float32(0)))
-
     student, teacher = trainable(state.student), trainable(state.teacher)
     difference = jax.tree.map(jnp.subtract, student, teacher)
-    return jnp.stack([norm(piece) for piece in difference]), jnp.stack([norm(piece) for piece in student])
+    distances, norms = ([optax.global_norm(piece) for piece in pieces] for pieces in (difference, student))
+    return jnp.stack(distances), jnp.stack(norms)
 
 
 # --- the content of the queue before it was emptied, from the state after the round
@@ -333,7 +322,6 @@ def build_replay(
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, seen: Queue) -> Queue:
         round_key = cross_entity_phase.round_key(key, state.round - 1)
         rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
-        kept_iterations = iterations_kept(hparams, rows.shape[0] * hparams.batch_size)
 
         def iteration(seen: Queue, inputs: tuple[Array, Array, Array]) -> tuple[Queue, None]:
             t, rows, labeled = inputs  # [], [A, B], [A, B]
@@ -347,11 +335,7 @@ def build_replay(
             references = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
             return seen.push_unlabeled(references, t), None
 
-        per_iteration = (
-            jnp.asarray(kept_iterations),
-            jnp.swapaxes(rows, 0, 1)[kept_iterations],
-            jnp.swapaxes(labeled, 0, 1)[kept_iterations],
-        )
+        per_iteration = jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1)
         return jax.lax.scan(iteration, seen, per_iteration)[0]
 
     def run(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[Ring, ...]:
@@ -362,13 +346,3 @@ def build_replay(
         return jax.lax.cond(alone, lambda: seen, lambda: cross_entity(key, state, federation, cohort, seen)).rings
 
     return run
-
-
-def iterations_kept(hparams: HParams, rows: int) -> np.ndarray:
-    """Iterations (0-based, ascending) that may have rows in the queue at the end, if each adds `rows` of them."""
-    pushes = -(-hparams.queue_size // rows)
-    all_iterations = np.arange(hparams.k_u)
-    iterations = all_iterations[-pushes:]
-    if hparams.queue == 'two_level':
-        iterations = np.union1d(iterations, all_iterations[(all_iterations + 1) % hparams.queue_stride == 0][-pushes:])
-    return iterations

@@ -98,23 +98,20 @@ def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
 
 
 def evaluated(trials: Sequence[Experiment]) -> list[Any]:
-    """[R] what `batched` returns, on every device, of the images on which each trial is evaluated.
-
-    Trials share one copy of the test images; each has its own validation images, unless these are of one split.
-    """
+    """[R] what `batched` returns, on every device, of the images on which each trial is evaluated."""
     place, size = _place(trials[0]), trials[0].config.eval_batch_size
 
     def of_trial(trial: Experiment) -> Any:
         return batched(trial.dataset.test_images, trial.test_truth, size, place, trial.dataset.test_sizes)
 
-    return _shared(trials, trials, of_trial)
+    return _of_each(trials, of_trial)
 
 
-def _shared(trials: Sequence[Experiment], of_trials: Sequence[Any], make: Callable[[Any], Any]) -> list[Any]:
-    """[R] what `make` makes of what each trial has, once for all trials that are evaluated on the same images."""
-    hashes = ['' if trial.dataset.eval_split == 'test' else trial.partition.content_hash for trial in trials]
-    made = {split: make(of_trial) for split, of_trial in dict(zip(hashes, of_trials, strict=True)).items()}
-    return [made[split] for split in hashes]
+def _of_each(trials: Sequence[Experiment], make: Callable[[Experiment], Any]) -> list[Any]:
+    """[R] what `make` makes of each trial; one copy of it if all are evaluated on the test images."""
+    if trials[0].dataset.eval_split == 'test':
+        return [make(trials[0])] * len(trials)
+    return [make(trial) for trial in trials]
 
 
 def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
@@ -142,7 +139,6 @@ def _place(experiment: Experiment) -> Callable[[np.ndarray], Any]:
 # saliency, all objects are salient: the pixels whose true class in `semseg` is not 0.
 
 TRIVIAL_NAMES = {'constant': 'constant prediction', 'objects': 'all objects salient'}  # with what messages call them
-PIXELS_AT_ONCE = 2**22  # counting takes eight times their memory
 SURE = 20.0  # a logit whose probability is 1 to float32
 
 
@@ -159,9 +155,9 @@ def constants(experiment: Experiment) -> dict[str, np.ndarray]:
 
 def count_pixels(maps: np.ndarray, rows: np.ndarray) -> np.ndarray:
     """How many pixels of the maps [n, H, W] uint8 at `rows` have each number: [IGNORED] int64, without IGNORED."""
-    total, step = np.zeros(256, np.int64), max(1, PIXELS_AT_ONCE // maps[0].size)
-    for start in range(0, len(rows), step):
-        total += np.bincount(maps[rows[start : start + step]].ravel(), minlength=256)
+    total = np.zeros(256, np.int64)
+    for row in rows:  # all at once would take eight times their memory
+        total += np.bincount(maps[row].ravel(), minlength=256)
     return total[: tasks.IGNORED]
 
 
@@ -170,13 +166,10 @@ def predict_constants(pixels: Mapping[str, Array], images: Array) -> dict[str, A
     return {name: jnp.broadcast_to(pixel, (*images.shape[:3], len(pixel))) for name, pixel in pixels.items()}
 
 
-def object_maps(experiment: Experiment) -> np.ndarray | None:
-    """What `predict_objects` takes for the images on which the experiment is evaluated, [n, H, W, 1] uint8; None where
-    there is no saliency, or objects are not known."""
+def object_maps(experiment: Experiment) -> np.ndarray:
+    """What `predict_objects` takes for the images on which the experiment is evaluated, [n, H, W, 1] uint8."""
     dataset = experiment.dataset
-    maps = dataset.targets.get('semseg')
-    if not maps or 'saliency' not in experiment.algorithm.tasks:
-        return None
+    maps = dataset.targets['semseg']
     if dataset.test_sizes is None:
         return maps.test[..., None]
     side = dataset.test_images.shape[1:3]  # as a network would predict them
@@ -209,11 +202,10 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
     if first.algorithm.tasks:
         pixels = [jax.tree.map(place, constants(trial)) for trial in trials]
         found['constant'] = scored(predict_constants, pixels, images)
-    objects = [maps for trial in trials if (maps := object_maps(trial)) is not None]
-    if objects:
+    if 'saliency' in first.algorithm.tasks and 'semseg' in first.dataset.targets:
         size = first.config.eval_batch_size
-        batches = _shared(trials, objects, lambda maps: batched(maps, {}, size, place).images)
-        inputs = [of_trial._replace(images=maps) for maps, of_trial in zip(batches, images, strict=True)]
+        maps = _of_each(trials, lambda trial: batched(object_maps(trial), {}, size, place).images)
+        inputs = [of_trial._replace(images=of_maps) for of_maps, of_trial in zip(maps, images, strict=True)]
         found['objects'] = scored(predict_objects, [()] * len(trials), inputs)
     return [{name: of_trials[r] for name, of_trials in found.items()} for r in range(len(trials))]
 

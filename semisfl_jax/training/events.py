@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -89,69 +88,40 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], None]
 
 
-# The progress of a run: a bar on a terminal, an occasional plain line in a log file.
-
-_SECONDS_BETWEEN_LINES = 30.0
+_LOSSES = {'sup': 'loss_supervised', 'cons': 'loss_consistency', 'clust': 'loss_clustering', 'client': 'loss_local'}
 
 
 class Progress:
-    """Shows round, losses, the headline score, K_s if the server trains, and the time remaining."""
+    """Shows losses, the headline score, K_s and the time remaining: in a bar on a terminal, elsewhere in lines, one for
+    each evaluation."""
 
     def __init__(self, done: int, rounds: int, headline: Headline):
-        self._headline = headline
-        self._rounds, self._first = rounds, done
-        self._score = ''
-        self._start = self._last_line = time.monotonic()
-        self._bar = None
-        if sys.stderr.isatty():
-            self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False)
+        self._headline, self._first, self._rounds, self._score = headline, done, rounds, ''
+        self._start = time.monotonic()
+        # disable=None: where stderr is no terminal
+        self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False, disable=None)
 
     def update(self, *trials: dict[str, Any]) -> None:
-        """Shows a round, given a line of metrics.jsonl for each trial; scores are means over the trials."""
-        record = trials[0]
+        """Shows a round, given a line of metrics.jsonl for each trial; all values are means over the trials."""
 
         def mean(key: str) -> float | None:
             known = [trial[key] for trial in trials if trial.get(key) is not None]  # a trial may have lost all clients
             return sum(known) / len(known) if known else None
 
-        headline = self._headline
-        evaluated = headline.key in record
-        if evaluated:
-            over = f' (mean of {len(trials)})' if len(trials) > 1 else ''
-            self._score = f' {headline.text} {headline.score.text(mean(headline.key))}{over}'
-        losses = ' '.join(
-            f'{name} {value:.3f}'
-            for name, key in (
-                ('sup', 'loss_supervised'),
-                ('cons', 'loss_consistency'),
-                ('clust', 'loss_clustering'),
-                ('client', 'loss_local'),
-            )
-            if (value := mean(key)) is not None
-        )
-        k_s = ' to '.join(map(str, sorted({min(t['k_s'] for t in trials), max(t['k_s'] for t in trials)})))
-        text = f'{losses}{self._score}' + (f' K_s {k_s}' if k_s != '0' else '')
-        for trial in trials:
-            if trial.get('clients_failed') and not trial['clients']:
-                tqdm.write(
-                    f'round {record["round"]}: all clients failed; '
-                    f'{"the model was updated by the server alone" if trial["k_s"] else "the model stays as it was"}'
-                    f'{f" (trial {trials.index(trial) + 1} of {len(trials)})" if len(trials) > 1 else ""}'
-                )
-        if self._bar is not None:
-            self._bar.set_postfix_str(text, refresh=False)
-            self._bar.update()
-            return
-        now, done = time.monotonic(), record['round']
-        if evaluated or now - self._last_line >= _SECONDS_BETWEEN_LINES:
-            self._last_line = now
-            remaining = (now - self._start) / (done - self._first) * (self._rounds - done)
+        done, score = trials[0]['round'], self._headline.key
+        if score in trials[0]:
+            self._score = f'{self._headline.text} {self._headline.score.text(mean(score))} '
+        losses = (f'{name} {value:.3f} ' for name, key in _LOSSES.items() if (value := mean(key)) is not None)
+        text = f'{"".join(losses)}{self._score}K_s {mean("k_s"):g}'
+        self._bar.set_postfix_str(text, refresh=False)
+        self._bar.update()
+        if self._bar.disable and score in trials[0]:
+            remaining = (time.monotonic() - self._start) / (done - self._first) * (self._rounds - done)
             print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(remaining)} left', flush=True)
 
     def close(self) -> None:
         """Removes the bar from the screen."""
-        if self._bar is not None:
-            self._bar.close()
+        self._bar.close()
 
 
 # The listener of the command: prints what a run reports, and shows its progress.

@@ -79,11 +79,7 @@ def build(config: ConfigDict) -> Experiment:
 
 def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     """As `build`, R trials whose configurations differ only in `seed`; they share model, algorithm and one copy of the
-    images.
-
-    Raises:
-      UserError: as `build`.
-    """
+    images."""
     config = configs[0]
     mesh = core.make_mesh(count_devices(config))
     dataset = data.load(config.data)
@@ -235,12 +231,9 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, me
             f"config.failures: the server's part of the model (model.split_index={config.model.split_index}) has "
             'BatchNorm, which would count failed clients; choose a split_index after the last BatchNorm'
         )
-    processes = jax.process_count()
-    good = [n for n in range(processes, devices, processes) if active % n == 0]
-    advice = f'{good[-1]} devices or ' if good else ''
     raise UserError(
         f'config.parallel.devices={devices} does not divide federation.num_active={active}, as BatchNorm at the '
-        f'server needs (model.split_index={config.model.split_index}); use {advice}another num_active'
+        f'server needs (model.split_index={config.model.split_index}); use a divisor, or another num_active'
     )
 
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms, core, data, models
 from semisfl_jax import config as config_lib
+from semisfl_jax import data
 from semisfl_jax.core import file_io, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, metrics, outputs
@@ -52,31 +51,19 @@ def experiment(folder: Path) -> Experiment:
 
 
 def dataset(folder: Path) -> data.Dataset:
-    """The data of the run in `folder`, of one seed or several.
-
-    Raises:
-      UserError: no run, one of another version of this package, or its data are missing.
-    """
+    """The data of the run in `folder`, of one seed or several; errors as of `experiment`."""
     return data.load(_checked(folder).data)
 
 
 def _checked(folder: Path) -> ConfigDict:
     """The configuration of a run, for this process and one device."""
     run_config = config(folder)
-    for what, name, known in (
-        ('method', run_config.get('algorithm'), algorithms.METHODS),
-        ('model', run_config.get('model', {}).get('name'), models.EVERY_ARCHITECTURE),
-    ):
-        if name not in known:
-            raise UserError(
-                f"{folder} has the {what} '{name}', which is not registered here; if it is yours, call this from a "
-                'program that imports it (for plots: --import=FILE)'
-            )
-    run_config.parallel.update(devices=1, coordinator='', num_processes=1, process_id=0)
+    run_config.update(parallel={'devices': 1, 'coordinator': '', 'num_processes': 1, 'process_id': 0})
     try:
         config_lib.check(run_config)
     except UserError as error:
-        raise UserError(f'{folder}/config.json: {error}') from error
+        hint = 'what is yours is registered by a program that imports it (for plots: --import=FILE)'
+        raise UserError(f'{folder}/config.json: {error}; {hint}') from error
     run_config.data.residency = 'host'  # after the check: it is not how the run trained
     return run_config
 
@@ -158,9 +145,7 @@ def load_trained(folder: str | os.PathLike[str], round_number: int | None = None
       UserError: no run, no such checkpoint, its data are missing, or its method or model is a user's that is not
         registered here.
     """
-    path = outputs.folder_of(folder)
-    if path is None:
-        raise UserError('folder=None holds no run; give the folder of one')
+    path = file_io.expand_home(folder, 'folder')
     built = experiment(path)
     return Trained(built, state(path, built, round_number)[1])
 
@@ -184,7 +169,7 @@ class Result:
     @functools.cached_property
     def state(self) -> Any:
         """The final state of the method: `core.State` in those of the package. That of a run which an earlier call
-        finished is read from its checkpoint, which takes the time to build the experiment."""
+        finished is read as by `load_trained`, which takes the time to build the experiment."""
         return self._state()
 
 
@@ -196,11 +181,7 @@ def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Re
         return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', summary['rounds']) for home in homes])
 
     def state() -> Any:
-        trials = build_trials(config, folder)
-        restored = restore(outputs.RunFolder(folder, config, trials), trials)
-        if restored is None:
-            raise UserError(f'{folder} holds no checkpoint; restore its checkpoints, or train in another folder')
-        states = place_states(trials[0], restored)
+        states = [load_trained(home).state for home in homes]
         return states if config.seeds else states[0]
 
     return Result(summary, records, state)
@@ -219,15 +200,3 @@ def build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
         hosts.on_first(functools.partial(outputs.check_partition, home, trial.partition))
     hosts.check_same('the data or their split', [trial.partition.content_hash for trial in trials])
     return trials
-
-
-def restore(folder: outputs.RunFolder, trials: Sequence[Experiment]) -> checkpoint.Restored | None:
-    """The last checkpoints of these trials, as read by process 0; None if there are none. For all processes."""
-    first = trials[0]
-    template = {'algorithm': first.state_shapes, 'frequency': init_controller(first)}
-    return hosts.from_first(lambda: folder.restore(template))
-
-
-def place_states(experiment: Experiment, restored: checkpoint.Restored) -> list[Any]:
-    """The restored state of the method of every trial, on every device."""
-    return [core.replicate(experiment.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.states]

@@ -16,14 +16,15 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import costs, data
+from semisfl_jax import core, costs, data
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import file_io, hosts, machine
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.training import (
     checks,
@@ -75,7 +76,7 @@ def train(
     return train_resolved(config_lib.resolve(config), folder, on_event, interrupts)
 
 
-@memory.explained
+@memory.explained()
 def train_resolved(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
@@ -83,12 +84,7 @@ def train_resolved(
     interrupts: Callable[[], AbstractContextManager[Request]] = interrupt.ignore,
 ) -> Result:
     """As `train`, for a configuration that is checked and resolved."""
-    folder = outputs.folder_of(folder)
-    if config.diagnostics_every and folder is None and on_event is None:
-        raise UserError(
-            f'config.diagnostics_every={config.diagnostics_every}: diagnostics are written to the folder of the run; '
-            'give a folder, or leave it at 0'
-        )
+    folder = None if folder is None else file_io.expand_home(folder, 'folder')
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     listeners = [on_event] if on_event else []
     if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
@@ -191,9 +187,10 @@ def _train(run: Run, request: Request) -> Result:
 @machine.without_collecting()
 def _start(run: Run) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
-    driver, first = run.driver, run.trials[0]
-    restored = load.restore(run.folder, run.trials) if run.folder else None
-    if run.folder is None or restored is None:
+    driver, first, folder = run.driver, run.trials[0], run.folder
+    template = {'algorithm': first.state_shapes, 'frequency': init_controller(first)}
+    restored = hosts.from_first(lambda: folder.restore(template)) if folder else None
+    if folder is None or restored is None:
         init = init_state(first).lower(first.key).compile()
         with hosts.together():
             memory.check('initial state', init, run.config)
@@ -201,10 +198,11 @@ def _start(run: Run) -> LoopState:
         controllers, totals = [init_controller(first) for _ in states], [RunTotals() for _ in states]
         return LoopState(0, driver.stack(states), controllers, totals, [[] for _ in states])
     run.emit(events.Resumed(restored.round))
-    number, homes = restored.round, run.folder.homes
+    number, homes = restored.round, folder.homes
+    states = [core.replicate(first.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in restored.states]
     return LoopState(
         number,
-        driver.stack(load.place_states(first, restored)),
+        driver.stack(states),
         [tree['frequency'] for tree in restored.states],
         list(map(metrics.totals_from_json, restored.notes)),
         hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', number) for home in homes]),
@@ -261,7 +259,7 @@ def _report(
     config, trials, number = run.config, run.trials, progress.round + 1
     k_s = [int(controller.k_s) for controller in progress.controllers]
     for place, values, cohort in zip(run.places, measured, clients, strict=True):
-        checks.check_losses(*place, number, values, cohort, config)
+        checks.check_losses(*place, number, values, cohort)
 
     last = number == config.rounds
     diagnosed = programs.diagnose and (last or number % config.diagnostics_every == 0)
@@ -294,18 +292,13 @@ def _report(
 
 
 def _save(run: Run, progress: LoopState, request: Request) -> None:
-    """Saves the state if it is due, or if the run was asked to stop.
-
-    Raises:
-      Diverged: the state is not finite.
-      Stopped: the run was asked to stop before its last round.
-    """
+    """Saves the state if it is due, or if the run was asked to stop before its last round, which ends it."""
     number, last = progress.round, progress.round == run.config.rounds
     signum = 0 if last else hosts.largest(request.signum)
     if last or signum or number % run.config.checkpoint_every == 0:
         states = run.driver.split(progress.state)
         for place, state in zip(run.places, states, strict=True):
-            checks.check_weights(*place, number, state, run.config)
+            checks.check_weights(*place, number, state)
         run.emit(events.Snapshot(number, states, progress.controllers, progress.totals))
     if signum:
         advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'

@@ -5,21 +5,22 @@ The memory that there is (`machine`) is overestimated, so no run that works is r
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
 
 import jax
 from ml_collections import ConfigDict
 
-from semisfl_jax import algorithms
-from semisfl_jax.config import keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, first_line, shorten, size
 
-P = ParamSpec('P')
-R = TypeVar('R')
+_REMEDIES = {  # part of `Memory` -> what it is, and the keys that help if it is most
+    'arguments': ('data and state', 'data.residency=host or a smaller federation.num_clients'),
+    'outputs': ('results', 'a smaller queue_size, model.projection_dim or federation.num_clients'),
+    'temporary': ('intermediate results', 'federation.client_chunk=1 or a smaller batch_size or server_batch_size'),
+}
 
 
 class Memory(NamedTuple):
@@ -57,56 +58,27 @@ def check(program: str, compiled: Any, config: ConfigDict) -> None:
     parts = {name: sharing * count for name, count in of_program(compiled)._asdict().items() if name != 'code'}
     need, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
     if limit and need > limit:
+        what, remedy = _REMEDIES[largest]
         raise UserError(
-            f'the {program} needs {size(need)} of memory (most of it, {size(parts[largest])}, for '
-            f'{_WHAT[largest]}), but {place} has {size(limit)}; use {_remedy(largest, config)}'
+            f'the {program} needs {size(need)} of memory (most of it, {size(parts[largest])}, for {what}), but {place} '
+            f'has {size(limit)}; use {remedy}'
         )
 
 
-def explained(run: Callable[Concatenate[ConfigDict, P], R]) -> Callable[Concatenate[ConfigDict, P], R]:
-    """Decorates a function of a configuration: out of memory becomes a UserError."""
-
-    @wraps(run)
-    def explaining(config: ConfigDict, *arguments: P.args, **options: P.kwargs) -> R:
-        try:
-            return run(config, *arguments, **options)
-        except (MemoryError, jax.errors.JaxRuntimeError) as error:
-            if not ran_out(error):
-                raise
-            reason, where = shorten(first_line(error)), 'host' if isinstance(error, MemoryError) else 'temporary'
-        # the arrays of the run are freed by now
-        raise UserError(f'out of memory ({reason}); use {_remedy(where, config)}; saved checkpoints are kept')
-
-    return explaining
+@contextmanager
+def explained() -> Iterator[None]:
+    """A block, or a decorated function, in which running out of memory is a UserError."""
+    try:
+        yield
+    except (MemoryError, jax.errors.JaxRuntimeError) as error:
+        if not ran_out(error):
+            raise
+        remedy = 'a smaller data.image_size' if isinstance(error, MemoryError) else _REMEDIES['temporary'][1]
+        reason = shorten(first_line(error))
+        raise UserError(f'out of memory ({reason}); use {remedy}; saved checkpoints are kept') from error
 
 
 def ran_out(error: Exception) -> bool:
     """Whether an error says that there is no more memory."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or 'resource_exhausted' in text or 'out of memory' in text
-
-
-_WHAT = {'arguments': 'data and state', 'outputs': 'results', 'temporary': 'intermediate results'}
-
-
-def _remedy(largest: str, config: ConfigDict) -> str:
-    """The two keys that help most if most memory goes to a part of `Memory`, or to 'host' for arrays of NumPy."""
-    method = algorithms.get(config.algorithm)
-    clients = f'fewer than federation.num_clients={config.federation.num_clients}'
-    if largest == 'host':
-        return f'a smaller data.image_size{f" or {clients}" if method.clients else ""}'
-    if not method.clients:
-        return f'{_less("server_batch_size", config)} or a smaller model.name'
-    if largest == 'outputs':  # the initial state
-        queue = f'{_less("queue_size", config)} or a smaller model.projection_dim'
-        return queue if method.clusters else f'{clients} or a smaller model.name'
-    if largest == 'arguments':
-        on_device = config.data.residency == 'device'
-        return f'{"data.residency=host" if on_device else _less("batch_size", config)} or {clients}'
-    larger = _less(max(('batch_size', 'server_batch_size'), key=lambda key: config[key]), config)
-    in_chunks = config.federation.client_chunk != 1 and not method.sequential(keys.flat(config))
-    return f'federation.client_chunk=1 or {larger}' if in_chunks else f'{larger} or a smaller model.name'
-
-
-def _less(key: str, config: ConfigDict) -> str:
-    return f'less than {key}={config[key]}'

@@ -295,30 +295,23 @@ def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dic
 
 
 def final_message(summary: dict[str, Any], folder: Path | None) -> str:
-    """The final message of a run, from its summary.json: two lines, or a small table of trials; and the scores of all
-    tasks where there are several, beside those of trivial predictions."""
+    """The final message of a run, from its summary.json: the headline's score, of several seeds the mean with its
+    standard error; and the scores of all tasks where there are several, beside those of trivial predictions."""
     marked = ' on FAKE data' if summary['fake'] else ''
     marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
     headline = read_headline(summary)
-    score, head = headline.score, f'{headline.text}{marked}'
-    keys = final, last, best = score_keys(score)
+    final, last, best = (_value_text(headline.score, summary[key]) for key in score_keys(headline.score))
+    seeds = f', means of {len(summary["trials"])} seeds' if 'trials' in summary else ''
+    lines = [
+        f'{headline.text}{marked} {final} after {summary["rounds"]} rounds '
+        f'(mean of the last evaluations, {_LAST} at most, {last}, best {best}){seeds}'
+    ]
     of_tasks = {'all tasks': summary['scores']} if 'scores' in summary else {}
     of_tasks |= {evaluation.TRIVIAL_NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
-    where = [f'{name}: {_scores_text(scores)}' for name, scores in of_tasks.items()]
-    where += [f'outputs in {folder}'] if folder else []
-    if 'trials' not in summary:
-        line = (
-            f'{head} {score.text(summary[final])} after {summary["rounds"]} rounds '
-            f'(mean of the last evaluations, 10 at most, {score.text(summary[last])}, best {score.text(summary[best])})'
-        )
-        return '\n'.join([line, *where])
-    table: list[tuple] = [('seed', 'final', 'mean of last', 'best', 'K_s')]
-    for trial in summary['trials']:
-        table.append((trial['seed'], *(score.text(trial[key]) for key in keys), trial['k_s']))
-    if len(summary['trials']) > 1:
-        table.append(('mean', *(_value_text(score, summary[key]) for key in keys), ''))
-    rows = (f'{name:>10}{final:>18}{last:>18}{best:>18}{k_s:>7}'.rstrip() for name, final, last, best, k_s in table)
-    return '\n'.join([f'{head} after {summary["rounds"]} rounds', *rows, *where])
+    for name, scores in of_tasks.items():
+        tasks = ((task, value) for key, value in scores.items() if (task := split_key(key)))
+        lines.append(f'{name}: ' + ', '.join(f'{task.text} {_value_text(task.score, value)}' for task, value in tasks))
+    return '\n'.join([*lines, f'outputs in {folder}'] if folder else lines)
 
 
 def _value_text(score: Score, value: Any) -> str:
@@ -327,8 +320,3 @@ def _value_text(score: Score, value: Any) -> str:
         return score.text(value)
     error = value['standard_error']
     return score.text(value['mean']) + ('' if error is None else f' ± {score.text(error)}')
-
-
-def _scores_text(scores: dict[str, Any]) -> str:
-    tasks = {task: value for key, value in scores.items() if (task := split_key(key))}
-    return ', '.join(f'{task.text} {_value_text(task.score, value)}' for task, value in tasks.items())

@@ -6,7 +6,6 @@ formats of the files.
 
 from __future__ import annotations
 
-import errno
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -25,27 +24,13 @@ from tensorboardX.proto.summary_pb2 import Summary
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, tasks
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, shorten, warn
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, diagnostics, metrics
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
 from semisfl_jax.training.experiment import Experiment
 
 SUMMARY = 'summary.json'
-FLUSH_SECONDS = 10  # after so many, the next TensorBoard event brings what was written to the disk
-
-
-def folder_of(folder: object) -> Path | None:
-    """The folder of a run, with ~ expanded, None for no files.
-
-    Raises:
-      UserError: it is no path.
-    """
-    if folder is None:
-        return None
-    if not isinstance(folder, str | os.PathLike) or not os.fspath(folder):
-        raise UserError(f'folder={shorten(repr(folder))} names no folder; give a path, or None for no files')
-    return Path(file_io.expand_home(os.fspath(folder), 'folder'))
 
 
 def trial_folders(folder: Path, config: ConfigDict) -> list[Path]:
@@ -74,10 +59,8 @@ def check_folder(folder: Path, config: ConfigDict) -> None:
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, content):
-        advice = 'choose another --workdir'
-        if all(line.startswith('seeds: ') for line in differing):
-            advice = 'train the new seeds alone in another --workdir, and give both folders to compare and plots'
-        raise UserError(f'{folder} belongs to a different configuration ({"; ".join(differing[:6])}); {advice}')
+        differing_keys = '; '.join(differing[:6])
+        raise UserError(f'{folder} belongs to a different configuration ({differing_keys}); choose another --workdir')
 
 
 def check_partition(folder: Path, partition: data.Partition) -> None:
@@ -99,22 +82,17 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
     Raises:
       UserError: the folder is not writable, or another process is running in it.
     """
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with filelock.FileLock(folder / '.lock', timeout=0):
+    with ExitStack() as stack:
+        with file_io.writing('--workdir'):
+            folder.mkdir(parents=True, exist_ok=True)
+            try:
+                stack.enter_context(filelock.FileLock(folder / '.lock', timeout=0))
+            except filelock.Timeout as error:
+                raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
             file_io.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
-            yield
-    except filelock.Timeout as error:
-        raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
-    except OSError as error:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):  # after room was made, the same command goes on here
-            raise OSError(error.errno, error.strerror, error.filename or str(folder)) from error
-        file = Path(error.filename or '')
-        if error.filename and (file.is_relative_to(folder) or folder.is_relative_to(file)):
-            raise UserError(f'cannot write {error.filename}: {error.strerror}; choose another --workdir') from error
-        raise
+        yield
 
 
 def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
@@ -142,12 +120,6 @@ def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
         _check_not_beyond(home, _last_round(home), config.rounds)  # it went on alone
         if config.data.partition_file:
             check_partition(home, data.load_partition(config.data.partition_file))
-        every = config.diagnostics_every
-        if every and (missing := diagnostics.missing(home, config.rounds, every)):
-            warn(
-                f'{home} is finished without diagnostics of round {", ".join(map(str, missing))}, for which '
-                f'config.diagnostics_every={every} asks; train it anew in another --workdir'
-            )
     return summary
 
 
@@ -171,7 +143,6 @@ class RunFolder:
         self.path, self.homes = path, trial_folders(path, config)
         self._config, self._trials = config, trials
         self._identities = [experiment_lib.identity(trial.config, trial.partition) for trial in trials]
-        self._found: Any = None  # what was there when the run was restored
 
     def restore(self, template: Any) -> checkpoint.Restored | None:
         """The last checkpoints of the trials; None if there are none. `template` as in `checkpoint.restore`.
@@ -180,7 +151,6 @@ class RunFolder:
           UserError: the checkpoints, of any trial, are beyond `config.rounds` or unusable, or metrics.jsonl or
             summary.json does not go with them.
         """
-        self._found = self._contents()
         # The last of each trial, as one may have gone on alone: what is newer than the round that all share is removed.
         saved = max(self.homes, key=_last_round)
         _check_not_beyond(saved, _last_round(saved), self._config.rounds)
@@ -197,18 +167,13 @@ class RunFolder:
             metrics.check_rounds(home / 'metrics.jsonl', completed)
         return restored
 
-    def _contents(self) -> list[tuple[list[int], bool]]:
-        """Of each trial the rounds of its checkpoints, and whether it has a summary."""
-        return [(checkpoint.rounds_saved(home / 'checkpoints'), os.path.lexists(home / SUMMARY)) for home in self.homes]
-
     @contextmanager
     def writer(self, completed: int) -> Iterator[Listener]:
         """A listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported. What an
         interrupted run wrote after round `completed` is removed first.
 
         Raises:
-          UserError: the folder is not writable, or another process is running in it, or has been since it was restored;
-            also from the listener.
+          UserError: the folder is not writable, or another process is running in it; also from the listener.
         """
         max_to_keep = self._config.checkpoints_kept
         with ExitStack() as stack:
@@ -218,17 +183,13 @@ class RunFolder:
                 max_to_keep = max(max_to_keep, 2)
             for home, trial in zip(self.homes, self._trials, strict=True):
                 stack.enter_context(lock_folder(home, trial.config, trial.partition))
-            if self._contents() != self._found:
-                raise UserError(
-                    f'another process has since continued the run in {self.path}; run the same command again'
-                )
             outputs = []
             for home, identity in zip(self.homes, self._identities, strict=True):
                 metrics.truncate(home / 'metrics.jsonl', completed)
                 checkpoint.remove_after(home / 'checkpoints', completed)
                 diagnostics.cut_back(home, completed)
                 manager = stack.enter_context(closing(checkpoint.open_manager(home / 'checkpoints', max_to_keep)))
-                events = stack.enter_context(closing(EventFile(home / 'tensorboard', completed + 1)))
+                events = stack.enter_context(closing(open_events(home / 'tensorboard', completed + 1)))
                 outputs.append(Outputs(home, identity, events, manager))
             yield partial(_write, outputs)
 
@@ -245,7 +206,7 @@ class Outputs(NamedTuple):
 
     folder: Path
     identity: checkpoint.Identity
-    events: EventFile  # of TensorBoard
+    events: EventsWriter  # of TensorBoard
     manager: checkpoint.CheckpointManager
 
 
@@ -265,40 +226,19 @@ def _write(outputs: Sequence[Outputs], event: Event) -> None:
                 checkpoint.save(out.manager, completed, tree, out.identity, notes)
 
 
-class EventFile:
-    """A file of TensorBoard events, one for each line of metrics.jsonl.
+def open_events(folder: Path, first_round: int) -> EventsWriter:
+    """Opens a new file of TensorBoard events, which hides what other files of the folder have from `first_round` on.
 
     The process writes it itself. tensorboardX's SummaryWriter leaves that to a thread, which a full disk ends: the run
     would wait forever once that thread's queue is full.
     """
-
-    def __init__(self, folder: Path, first_round: int) -> None:
-        """Opens a new file. TensorBoard hides events that other files of the folder have from `first_round` on.
-
-        Raises:
-          OSError: the file cannot be written; so do the other methods.
-        """
-        folder.mkdir(parents=True, exist_ok=True)
-        self._writer, self._flushed = EventsWriter(str(folder / 'events')), time.monotonic()
-        self._write(TensorBoardEvent(step=first_round, session_log=SessionLog(status=SessionLog.START)))
-
-    def add(self, step: int, scalars: Summary) -> None:
-        """Appends the scalars of a step as one event."""
-        self._write(TensorBoardEvent(step=step, summary=scalars))
-        if time.monotonic() - self._flushed >= FLUSH_SECONDS:
-            self._writer.flush()
-            self._flushed = time.monotonic()
-
-    def close(self) -> None:
-        """Writes what is left, and closes the file."""
-        self._writer.close()
-
-    def _write(self, event: TensorBoardEvent) -> None:
-        event.wall_time = time.time()
-        self._writer.write_event(event)
+    folder.mkdir(parents=True, exist_ok=True)
+    events, start = EventsWriter(str(folder / 'events')), SessionLog(status=SessionLog.START)
+    events.write_event(TensorBoardEvent(wall_time=time.time(), step=first_round, session_log=start))
+    return events
 
 
-def log_events(events: EventFile, record: dict[str, Any]) -> None:
+def log_events(events: EventsWriter, record: dict[str, Any]) -> None:
     """Logs one line of metrics.jsonl as scalars, grouped under FAKE for synthetic images, scores under VALIDATION
     if they are of validation images."""
     group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
@@ -306,4 +246,5 @@ def log_events(events: EventFile, record: dict[str, Any]) -> None:
         if key not in ('round', 'fake', 'validation') and value is not None:
             part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
             scalars.value.add(tag=group + part + key, simple_value=value)
-    events.add(record['round'], scalars)
+    events.write_event(TensorBoardEvent(wall_time=time.time(), step=record['round'], summary=scalars))
+    events.flush()
