@@ -73,17 +73,11 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
 
 
 def _protocol(sweep: Sweep) -> str:
-    seeds, first = ', '.join(map(str, sweep.seeds)), search.RANDOM_TRIALS
-    stop = (
-        f' Once {first} trials are complete, one is stopped after a quarter, half or three quarters of its rounds if '
-        'it is behind their median there.'
-    )
     return (
         f'Every method has the same budget: {sweep.trials} trial{"s" * (sweep.trials > 1)} of '
-        f'{sweep.config.rounds} rounds with seeds {seeds}, judged by {sweep.config.data.num_validation} validation '
-        'images, which are held out of the training images. No test image is read. Trial 0 has the values of the '
-        f'configuration; up to trial {first - 1}, the others are drawn at random, and then by a tree-structured Parzen '
-        f'estimator.{stop if sweep.prune else ""}'
+        f'{sweep.config.rounds} rounds with seeds {", ".join(map(str, sweep.seeds))}, judged by '
+        f'{sweep.config.data.num_validation} validation images, which are held out of the training images. No test '
+        'image is read. Trial 0 has the values of the configuration. How others are chosen and stopped: docs/sweeps.md.'
     )
 
 
