@@ -97,19 +97,11 @@ class Case(NamedTuple):
 
 def run(sweep: Sweep, storage: Any, session: Session) -> None:
     """Makes the trials that are missing, each for all methods, so that at any moment they have had equal budgets.
-
-    Raises:
-      UserError: a run failed for another reason than numbers that are not finite, or so did a method's first.
-      Stopped: the sweep was asked to stop.
-    """
+    UserError: a run failed for another reason than numbers that are not finite, or so did a method's first. Stopped."""
     ended = {entry.title: len(trials(storage, entry.title)) for entry in sweep.entries}
     missing = [entry for number in range(sweep.trials) for entry in sweep.entries if number >= ended[entry.title]]
     total = sweep.trials * len(sweep.entries)
-    session.say(
-        f'{sweep.title}{f", scale {sweep.scale}" if sweep.scale else ""}: {len(sweep.entries)} '
-        f'method{"s" * (len(sweep.entries) > 1)}, {sweep.trials} trial{"s" * (sweep.trials > 1)} each, '
-        f'{total - len(missing)} of {total} done'
-    )
+    session.say(f'{sweep.title}: {total} trials, {total - len(missing)} of them done')
     session.count = len(missing)
     for entry in missing:
         done = trials(storage, entry.title)
