@@ -42,8 +42,7 @@ class Request(NamedTuple):
 
 
 def request(argv: list[str]) -> Request:
-    """Reads the command line `argv`, program name first; UserError: a mistake in it or in the configuration, or the
-    compiler for the target is not installed."""
+    """Reads the command line `argv`, program name first; UserError: a mistake in it or in the configuration."""
     values = flags.FlagValues()
     flags.DEFINE_string('target', '', 'the name of a device', flag_values=values)
     flags.DEFINE_integer('devices', None, 'a number of devices, 1 or more', lower_bound=1, flag_values=values)
