@@ -8,8 +8,7 @@ validation, and axes say so. Diagnostics are of runs with config.diagnostics_eve
 
 FIGURES
 
-Of runs that are judged by another score than accuracy, the first three show that, and their files are named by it:
---only=accuracy_rounds draws miou_rounds.png.
+Of runs that are judged by another score than accuracy, the first three show that.
 
 Features, and what is in the data, need the code that a run was made with. If a method, model, data set or partition is
 yours, --import=FILE runs the Python file that registers it, or the configuration that imports that file.

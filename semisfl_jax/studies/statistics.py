@@ -3,6 +3,7 @@ one needs."""
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -89,10 +90,11 @@ def seeds_needed(deviation: float, difference: float = 1.0) -> int:
 
     if deviation <= 0:
         return FEWEST
-    test, effect = TTestPower(), difference / deviation
-    if effect > 1:  # a few, where the solver below may fail; of far more than enough the power is NaN
-        return next(seeds for seeds in itertools.count(FEWEST) if not test.power(effect, seeds, LEVEL) < POWER)
-    return math.ceil(test.solve_power(effect, alpha=LEVEL, power=POWER))
+
+    def enough(seeds: int) -> bool:
+        return not TTestPower().power(difference / deviation, seeds, LEVEL) < POWER  # NaN: far more than enough
+
+    return bisect.bisect_left(range(10**6), True, lo=FEWEST, key=enough)
 
 
 def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
