@@ -64,8 +64,8 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
     at = ', '.join(map(str, search.stop_rounds(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     made = (
-        f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} Commands run from '
-        f'{plan.home([sweep.base])}; + after a commit marks changes that were not committed.'
+        f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} {plan.HOME}'
+        '+ after a commit marks changes that were not committed.'
     )
     return [*blocks, Heading(2, 'How the trials were made'), Paragraph(made), _commands(sweep, found, home)]
 

@@ -218,10 +218,8 @@ def trials(storage: Any, name: str) -> list[Trial]:
         return []
     found = []
     for frozen in library.load_study(study_name=name, storage=storage).get_trials(deepcopy=False):
-        note = dict(frozen.user_attrs)
-        curve = {int(step): value for step, value in note.pop('curve').items()}
-        score = frozen.value if note['state'] == COMPLETE else None
-        found.append(Trial(values=dict(frozen.params), score=score, curve=curve, **note))
+        trial = Trial(**frozen.user_attrs['trial'])
+        found.append(trial._replace(curve={int(number): value for number, value in trial.curve.items()}))
     return found
 
 
@@ -276,10 +274,7 @@ def _frozen(trial: Trial, ranges: Mapping[str, Range]) -> Any:
         params=trial.values,
         distributions=_distributions(ranges),
         intermediate_values={} if trial.state == DIVERGED else trial.curve,
-        user_attrs={
-            **{name: getattr(trial, name) for name in ('state', 'rounds', 'run', 'key', 'why')},
-            'curve': {str(number): value for number, value in trial.curve.items()},
-        },
+        user_attrs={'trial': trial._asdict()},
     )
 
 
