@@ -169,10 +169,9 @@ def power(table: Table, differences: Rows) -> str:
         return ''
     middle, largest = float(np.median(deviations)), max(deviations)
     return (
-        f'The differences of pairs have a standard deviation of {middle:.2f} points in the median and {largest:.2f} at '
-        f'most. To find a difference of one point with a probability of {100 * POWER:g} % at a level of '
-        f'{100 * LEVEL:g} %, one comparison needs {seeds_needed(middle)} seeds in the median and '
-        f'{seeds_needed(largest)} at most.'
+        f'Differences of pairs spread by {middle:.2f} points in the median and {largest:.2f} at most, so a difference '
+        f'of one point needs {seeds_needed(middle)} and {seeds_needed(largest)} seeds (power {POWER:.0%}, level '
+        f'{LEVEL:.0%}).'
     )
 
 
