@@ -100,7 +100,7 @@ def report(runs: list[Run], last: int) -> list[str]:
 
 def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
     """The lines of the comparison, and the numbers in them."""
-    (groups, unknown), scored = group(runs), {run.folder: scores(run, last) for run in runs}
+    groups, scored = group(runs), {run.folder: scores(run, last) for run in runs}
     of_models, trivially, between = means(groups, scored), trivial_scores(groups), differences(groups, scored)
     lines = []
     for row in of_models + trivially:
@@ -116,8 +116,6 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
         lines.append(f'difference [{row.group}] - [{row.minus}]: {change}')
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
-    if unknown:
-        lines.append(f'ignored differences in keys that some of the runs lack: {", ".join(unknown)}')
     return [*lines, '* headline model of the method'], [*of_models, *trivially, *between]
 
 

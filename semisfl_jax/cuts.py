@@ -12,7 +12,6 @@ import csv
 import dataclasses
 import io
 import sys
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -57,20 +56,16 @@ class Pricing(NamedTuple):
     whole: Price  # FedAvg with FixMatch on the same clients: the whole model down and up
 
 
-def check(config: ConfigDict) -> None:
-    """Raises UserError for a mistake in the configuration, or a method that does not cut its model."""
+def pricing(config: ConfigDict) -> Pricing:
+    """The prices of all cuts under a configuration; UserError: a mistake in it, or a method that does not cut its
+    model."""
     config_lib.check(config)
     method = algorithms.get(config.algorithm)
     if not method.cuts or method.price is None:
         why = 'has no price' if method.cuts else 'does not cut its model'
         others = sorted(other.name for other in algorithms.METHODS.values() if other.cuts and other.price)
         raise UserError(f"config.algorithm='{method.name}' {why}; use one of {', '.join(others)}")
-
-
-def pricing(config: ConfigDict, progress: Callable[[str], None] = lambda line: None) -> Pricing:
-    """The prices of all cuts under a configuration; `progress` gets a line before each. UserError: as `check`."""
-    check(config)
-    config, method = config_lib.resolve(config), algorithms.get(config.algorithm)
+    config = config_lib.resolve(config)
     image_shape, num_classes = data.shape(config.data)
     h = config_lib.hparams(config)
     model = costs.build(config, method, num_classes, image_shape, h)
@@ -79,7 +74,6 @@ def pricing(config: ConfigDict, progress: Callable[[str], None] = lambda line: N
     chosen = architecture.paper_split if spec.split_index is None else spec.split_index
     last, cuts = len(architecture.layers) - 1, []
     for index in range(1, last + 1):
-        progress(f'pricing cut {index} of {last} …')
         cut = dataclasses.replace(model, model=spec._replace(split_index=index))
         cuts.append(_price(cut, config.k_s, index, method.teacher_at_clients))
     uncut = dataclasses.replace(model, price=costs.whole_model, clustering=False)
@@ -178,10 +172,9 @@ def _write(command: command_line.Command) -> None:
     """Prices the cuts of a configuration's model, prints the table, and writes it with its plot."""
     name = f'{command.name}-{command.config.model.name}'
     folder = file_io.expand_home(command.workdir or f'runs/cuts/{name}', '--workdir')
-    check(command.config)  # before a folder is made
+    priced = pricing(command.config)
     with file_io.writing('--workdir'):
         folder.mkdir(parents=True, exist_ok=True)
-    priced = pricing(command.config, lambda line: print(line, file=sys.stderr, flush=True))
     text = as_text(priced)
     print(text)
     with file_io.writing('--workdir'):

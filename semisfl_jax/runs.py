@@ -13,7 +13,6 @@ from absl import flags
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.algorithms.registry import option_fields
 from semisfl_jax.config import command_line, keys
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
@@ -65,11 +64,7 @@ def trials(folder: str | os.PathLike[str]) -> list[Path]:
 
 
 def read(folder: str | os.PathLike[str]) -> Run:
-    """Reads a finished run of one seed.
-
-    Raises:
-      UserError: `folder` holds no finished run, or several.
-    """
+    """Reads a finished run of one seed; UserError: `folder` holds none, or several."""
     folder = Path(folder)
     try:
         config = config_lib.flatten(file_io.read_object(folder / 'config.json'))
@@ -78,18 +73,14 @@ def read(folder: str | os.PathLike[str]) -> Run:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error
     if config.get('seeds'):
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N, which runs.trials lists')
-    try:
-        seed, rounds, headline = config['seed'], summary['rounds'], metrics.read_headline(summary)
-    except KeyError as error:
-        raise UserError(f'{folder} was not written by a run: it has no {error}; restore it from a copy') from error
+    rounds, headline = summary['rounds'], metrics.read_headline(summary)
     records = metrics.read(folder / 'metrics.jsonl')[:rounds]
-    if len(records) < rounds or not any(headline.key in record for record in records):
-        lacking = headline.key if len(records) == rounds else f'{rounds} rounds, as summary.json has'
-        raise UserError(f'{folder / "metrics.jsonl"} has no {lacking}; restore it from a copy')
+    if len(records) < rounds:
+        raise UserError(f'{folder / "metrics.jsonl"} has fewer than {rounds} rounds; restore it from a copy')
     settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
     settings['rounds'] = rounds
     trivial = summary.get('trivial_scores', {})
-    return Run(folder, settings, seed, headline.output, records, headline.score, trivial)
+    return Run(folder, settings, config['seed'], headline.output, records, headline.score, trivial)
 
 
 def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
@@ -101,25 +92,17 @@ def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
     return {key: keys.AUTO if value == meant.get(key, keys.AUTO) else value for key, value in settings.items()}
 
 
-def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
-    """Groups runs, at least one, by the settings in which they differ, other than what 'auto' means for their methods.
-
-    Returns:
-      {label: {seed: run}} in order of first appearance, and the keys that only some runs have, because they are from
-      different versions; those are not compared. Options of a method are compared between its runs.
-
-    Raises:
-      UserError: two runs of a group have the same seed.
+def group(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
+    """Groups runs, at least one, by the settings in which those that have them differ, other than what 'auto' means for
+    their methods: {label: {seed: run}} in order of first appearance. UserError: two runs of a group have the same seed.
     """
-    shared_keys = set.intersection(*(set(run.settings) for run in runs))
-    options = {key for key in option_fields() if any(key in run.settings for run in runs)}
-    given = [_as_given(run.settings) for run in runs]
-    values = {
-        key: {json.dumps(of_run[key]) for of_run in given if key in of_run} for key in sorted(shared_keys | options)
-    }
+    values: dict[str, set[str]] = {}
+    for run in runs:
+        for key, value in _as_given(run.settings).items():
+            values.setdefault(key, set()).add(json.dumps(value))
     oracles = any(run.settings.get('pseudo_labels', 'method') != 'method' for run in runs)
     named = ('algorithm', 'pseudo_labels') if oracles else ()  # also where all are alike: no method by itself
-    varying = [key for key, distinct in values.items() if len(distinct) > 1 or key in named]
+    varying = [key for key in sorted(values) if len(values[key]) > 1 or key in named]
     groups: dict[str, dict[int, Run]] = {}
     for run in runs:
         parts = [f'{key}={run.settings[key]}' for key in varying if key in run.settings]
@@ -127,4 +110,4 @@ def group(runs: Sequence[Run]) -> tuple[dict[str, dict[int, Run]], list[str]]:
         if run.seed in groups.setdefault(label, {}):
             raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
         groups[label][run.seed] = run
-    return groups, sorted(set().union(*(run.settings for run in runs)) - shared_keys - options)
+    return groups

@@ -234,9 +234,9 @@ def test_every_output_says_oracle(tmp_path, capsys):
     summaries = [json.loads((tmp_path / name / 'summary.json').read_text()) for name in ('method', 'oracle', 'floor')]
     assert [summary.get('pseudo_labels') for summary in summaries] == [None, 'true', 'none']
     found = {name: read(tmp_path / name) for name in ('method', 'oracle', 'floor')}
-    groups, _ = group(list(found.values()))
+    groups = group(list(found.values()))
     assert [style.group_title(label) for label in groups] == ['FedAvg', 'FedAvg (oracle)', 'FedAvg (no pseudo-labels)']
-    alone, _ = group([found['oracle']])
+    alone = group([found['oracle']])
     assert [style.group_title(label) for label in alone] == ['FedAvg (oracle)']
     drawn = style.looks(['FedAvg (oracle)', 'FedAvg', 'FedAvg (no pseudo-labels)'])
     assert len({look.color for look in drawn.values()}) == 1

@@ -77,7 +77,7 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
 @pytest.mark.slow
 def test_the_figures_show_the_run(folder):
     """From files to Axes; what each plot makes of its data is tested by itself."""
-    groups, _ = runs_lib.group([runs_lib.read(folder)])
+    groups = runs_lib.group([runs_lib.read(folder)])
     records, diagnosis = runs.records(folder), diagnostics.load(folder, 4)
     with style.context():
         wanted = ('accuracy_rounds', 'k_s', 'partition', 'clients', 'mask_history', 'queue', 'gap')

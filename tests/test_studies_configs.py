@@ -232,10 +232,8 @@ def test_part_of_a_study():
     other = full_study.part(['FedSwitch'], ['Dir(1)'])
     assert other.tables[0].reference == ''  # nothing left to compare
     assert len({full_study.name, part.name, other.name}) == 3  # no report takes the place of another
-    with pytest.raises(UserError, match=r"table4 has no row 'FedSGD'; choose from SemiFL, "):
+    with pytest.raises(UserError, match="'FedSGD' is not a row of table4; use one of SemiFL, "):
         full_study.part(['FedSGD'], ['Dir(1)'])
-    with pytest.raises(UserError, match='table4 has no cell in these rows and columns'):
-        full_study.part([], ['Dir(1)'])
     gains = study('mfed_table2', 'smoke')  # a gain over a row that is left out is left out
     columns = gains.part(['M-Fed', 'FL per task'], gains.tables[0].columns).tables[0].columns
     assert columns == ['Segmentation', 'Parts', 'Saliency', 'Edges']

@@ -108,8 +108,10 @@ def test_power_is_told_before_a_study_and_in_its_report(tmp_path):
     arguments = (study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path), said.append)
     folder = engine.run(*arguments)
     # deviations of the differences: sqrt(7 / 3) and 0 points, half of the first in the median
-    power = 'median and 1.53 at most. To find a difference of one point with a probability of 80 % at a level of 5 %'
-    assert f'standard deviation of 0.76 points in the {power}' in (folder / 'report.md').read_text()
+    power = (
+        'Differences of pairs spread by 0.76 points in the median and 1.53 at most, so a difference of one point needs'
+    )
+    assert power in (folder / 'report.md').read_text()
     (line,) = (line for line in said if line.startswith('power'))
     assert 'spread by 2.00 points (an earlier study), so a difference of one point needs 34 seeds' in line
     assert line.endswith('the study has 3')

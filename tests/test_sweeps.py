@@ -10,7 +10,7 @@ from semisfl_jax.algorithms.ranges import choice, linear, log
 from semisfl_jax.config import command_line
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import shared_defaults
-from semisfl_jax.studies import plan, sweeps
+from semisfl_jax.studies import sweeps
 from semisfl_jax.studies.sweeps import search
 from tests import runs, sweeps_toy
 
@@ -144,8 +144,6 @@ def test_a_trial_of_ones_own_file_is_started_from_it(tmp_path):
     job = sweeps.job(sweep, sweep.entries[0], sweeps.untuned(sweep, sweep.entries[0]))
     assert job.name.startswith('mine-')
     assert f'python -m semisfl_jax --config={file} ' in job.command()
-    assert plan.home(['digits']) == 'the root of the repository'
-    assert plan.home([str(file), str(file)]) == 'the folder with the files that they name'
 
 
 def test_rounds_after_which_a_trial_can_stop():

@@ -10,8 +10,7 @@ import pytest
 
 from semisfl_jax import data, tasks
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import collect, plan, spec, statistics
+from semisfl_jax.studies import collect, plan, statistics
 from semisfl_jax.studies.spec import Measure
 from semisfl_jax.training import evaluation
 from tests import runs, toy_scenes
@@ -202,18 +201,3 @@ def test_what_a_study_reads(tmp_path, scenes):
     assert collect.values(found, Measure('delta_m', reference='Local')) == {0: pytest.approx(50 * gain)}
     old = made._replace(trivial_scores={})
     assert collect.values(found._replace(runs={0: old.trivial('constant')}), Measure('semseg_miou')) == {}
-
-
-@pytest.mark.parametrize(
-    ('measure', 'said'),
-    [
-        (Measure('accuracy', trivial='constnat'), "'constnat'.*; use one of constant"),
-        (Measure('accuracy', trivial='constant'), 'is of a trivial prediction, but its runs have no dense tasks'),
-    ],
-)
-def test_a_study_that_cannot_read_them_is_one_line(measure, said):
-    definition = study('parts', 'smoke')
-    (table, *_) = definition.tables
-    cells = (dataclasses.replace(table.cells[0], measure=measure), *table.cells[1:])
-    with pytest.raises(UserError, match=said):
-        spec.check(dataclasses.replace(definition, tables=(dataclasses.replace(table, cells=cells),)))

@@ -163,7 +163,7 @@ def test_no_test_image_is_touched(scored, tmp_path, monkeypatch):
     (counts,) = collect.history(tmp_path, last=1)
     np.testing.assert_array_equal(counts['student_test'].sum(axis=1), np.bincount(trial.dataset.train_labels[held]))
     assert counts['eval_split'] == 'validation'
-    labels = collect.feature_spaces(tmp_path, most=20)[0].labels
+    _, _, labels = collect.feature_spaces(tmp_path, most=20)[0]
     np.testing.assert_array_equal(labels, trial.dataset.train_labels[held][:20])
     with pytest.raises(AssertionError, match='a test image was read'):
         runs.run(tmp_path / 'other', **HELD)
@@ -202,9 +202,9 @@ def test_every_output_says_validation(scored, tmp_path, capsys):
     assert not any(
         'difference' in line for line in compare.report([run._replace(seed=s) for run in both for s in (0, 1)], 1)
     )
-    groups, _ = group(both)
+    groups = group(both)
     assert list(groups) == ['data.eval_split=validation', 'data.eval_split=test']
-    with pytest.raises(UserError, match='some runs are scored on test and some on validation images'):
+    with pytest.raises(UserError, match='some runs are scored by test and some by validation'):
         collect.eval_split(groups)
 
 

@@ -8,8 +8,7 @@ validation, and axes say so. Diagnostics are of runs with config.diagnostics_eve
 
 FIGURES
 
-Of runs that are judged by another score than accuracy, the first three show that, and their files are named by it:
---only=accuracy_rounds draws miou_rounds.png.
+Of runs that are judged by another score than accuracy, the first three show that.
 
 Features, and what is in the data, need the code that a run was made with. If a method, model, data set or partition is
 yours, --import=FILE runs the Python file that registers it, or the configuration that imports that file.
@@ -63,7 +62,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
     for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, tuple(FIGURES))):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
-    groups, _ = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
+    groups = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
     missing = []
     with style.context(), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)

@@ -114,18 +114,18 @@ def each(groups: Groups, keys: Mapping[str, str]) -> dict[str, list[Curve]]:
 
 def score(groups: Groups) -> Score:
     """The score by which the headlines of all groups are judged, or a UserError if it is not the same."""
-    scores = {run.score.name: run.score for runs in groups.values() for run in runs.values()}
-    if len(scores) > 1:
-        raise UserError(f'the runs are judged by {" and ".join(sorted(scores))}, which no figure can have on one axis')
-    return next(iter(scores.values()))
+    return _shared({run.score.name: run.score for runs in groups.values() for run in runs.values()})
 
 
 def eval_split(groups: Groups) -> str:
     """What the scores of all groups are of: 'test' or 'validation' images, or a UserError if not the same."""
-    splits = {run.eval_split for runs in groups.values() for run in runs.values()}
-    if len(splits) > 1:
-        raise UserError('some runs are scored on test and some on validation images, which no figure has on one axis')
-    return splits.pop()
+    return _shared({run.eval_split: run.eval_split for runs in groups.values() for run in runs.values()})
+
+
+def _shared(found: dict[str, Any]) -> Any:
+    if len(found) > 1:
+        raise UserError(f'some runs are scored by {" and some by ".join(sorted(found))}, which have no axis in common')
+    return next(iter(found.values()))
 
 
 # --- one run
@@ -133,15 +133,10 @@ def eval_split(groups: Groups) -> str:
 
 def holdings(folder: Path) -> np.ndarray:
     """[2, N, K] images of each client by true class, unlabeled and labeled ones, from partition.npz and the labels of
-    the data set; UserError: either is missing, or labels are unknown."""
+    the data set; UserError: either is missing."""
     advice = 'restore it from a copy, or train again in another folder'
     split, dataset = data.load_partition(folder / 'partition.npz', advice=advice), load.dataset(folder)
-    if split.checksum != dataset.checksum:
-        raise UserError(f'{folder}/partition.npz is for another copy of data set {dataset.name}')
-    counts = np.stack([data.describe(split, dataset.train_labels, labeled) for labeled in (False, True)])
-    if not counts.any():
-        raise UserError(f'the classes of the images at the clients of {folder} are unknown; nothing can be drawn')
-    return counts
+    return np.stack([data.describe(split, dataset.train_labels, labeled) for labeled in (False, True)])
 
 
 def history(folder: Path, last: int = 0) -> list[dict[str, np.ndarray]]:

@@ -80,17 +80,7 @@ def against(
 
 def score(ax: Axes, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY, split: str = 'test') -> Axes:
     """The score `kind` on the test or, by `split`, the validation images; `x` is a key of X_LABELS."""
-    return against(ax, curves, f'{split.capitalize()} {kind.label}{_unit(kind)}', x, kind.scale)
-
-
-def loss(ax: Axes, curves: Sequence[Curve]) -> Axes:
-    """Training loss of the clients."""
-    return against(ax, curves, 'Training loss')
-
-
-def spread(ax: Axes, curves: Sequence[Curve], kind: Score = ACCURACY) -> Axes:
-    """Standard deviation of the score `kind` over seeds."""
-    return against(ax, curves, f'Deviation of the {kind.label}{_unit(kind)}', scale=kind.scale, from_zero=True)
+    return against(ax, curves, f'{split.capitalize()} {kind.label}{kind.unit and f" ({kind.unit})"}', x, kind.scale)
 
 
 def k_s(ax: Axes, curves: Sequence[Curve]) -> Axes:
@@ -132,10 +122,6 @@ def table(
     ax.grid(visible=False, axis='x')
     style.legend(ax.figure)
     return ax
-
-
-def _unit(kind: Score) -> str:
-    return f' ({kind.unit})' if kind.unit else ''
 
 
 def _accuracy(x: str, groups: Groups) -> Any:

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.plots.collect import Groups
-from semisfl_jax.tasks import ACCURACY
 
 
 class Entry(NamedTuple):
@@ -50,14 +49,10 @@ def figures(groups: Groups, names: Sequence[str] = ()) -> Iterator[tuple[str, An
     """Draws the figures `names`, of FIGURES, or all, of the groups of `runs.group`; call inside `style.context`.
 
     Gives pairs of a file name without extension and a matplotlib Figure, or the UserError explaining why there is none.
-    The file name is that of the figure, with the score for 'accuracy' where all runs are judged by another one, and
-    with the group where there are several.
+    The file name of a figure of one run has the group where there are several.
     """
-    scores = {run.score.name for runs in groups.values() for run in runs.values()}
     for name in names or FIGURES:
-        kind, *axis = name.split('_')
-        stem = '_'.join([*scores, *axis]) if kind == ACCURACY.name and len(scores) == 1 else name
-        of_files: dict[str, Any] = {stem: groups}
+        of_files: dict[str, Any] = {name: groups}
         if FIGURES[name].of_run:
             endings = [f'-{slug(group)}' for group in groups] if len(groups) > 1 else ['']
             of_files = {name + end: runs[min(runs)] for end, runs in zip(endings, groups.values(), strict=True)}

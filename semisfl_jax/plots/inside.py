@@ -26,7 +26,6 @@ MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
 MOST_CLASSES = 20  # labeled on an axis, or clients
 MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
 MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
-MARKERS = ('o', 's', '^', 'D', 'v', 'P', 'X', '<', '>', '*')  # of classes in feature space
 
 # Dense tasks
 CLASSES = ('semseg', 'parts', 'stuff')
@@ -241,7 +240,7 @@ def feature_space(ax: Axes, points: np.ndarray, labels: np.ndarray, title: str =
     """Points [n, 2] by true class [n]: each class has a color and a marker, and its number at its median."""
     for label in np.unique(labels):
         of_class = points[labels == label]
-        color, marker = style.PALETTE[label % len(style.PALETTE)], MARKERS[label % len(MARKERS)]
+        color, marker = style.PALETTE[label % len(style.PALETTE)], style.MARKERS[label % len(style.MARKERS)]
         ax.scatter(*of_class.T, s=7, linewidths=0, alpha=0.75, label=str(label), color=color, marker=marker)
         box = {'boxstyle': 'round,pad=0.15', 'facecolor': 'white', 'edgecolor': color, 'linewidth': 0.8}
         ax.text(*np.median(of_class, axis=0), str(label), ha='center', va='center', fontsize='small', bbox=box)

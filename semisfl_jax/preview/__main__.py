@@ -42,8 +42,7 @@ class Request(NamedTuple):
 
 
 def request(argv: list[str]) -> Request:
-    """Reads the command line `argv`, program name first; UserError: a mistake in it or in the configuration, or the
-    compiler for the target is not installed."""
+    """Reads the command line `argv`, program name first; UserError: a mistake in it or in the configuration."""
     values = flags.FlagValues()
     flags.DEFINE_string('target', '', 'the name of a device', flag_values=values)
     flags.DEFINE_integer('devices', None, 'a number of devices, 1 or more', lower_bound=1, flag_values=values)
@@ -141,15 +140,11 @@ def _floors(floors: Floors | None, experiment: Experiment, target: Target) -> st
     config = experiment.config
     if floors is None:
         return f'floors: none, since {config.algorithm} has no price (docs/your-own.md)'
-    rows: list[tuple[str, ...]] = [('in a round', 'TFLOP', 'GB')]
-    if target.bandwidth:
-        rows = [('in a round', 'TFLOP', 'arithmetic', 'GB', 'bytes')]
+    rows: list[tuple[str, ...]] = [('in a round', 'TFLOP', 'arithmetic', 'GB', 'bytes')]
     for name, work in zip((f'{config.k_s} supervised steps', 'the clients of a device'), floors, strict=True):
-        cells = [f'{work.operations / 1e12:.3g}', f'{work.bytes / 1e9:.3g}']
-        if target.bandwidth:
-            arithmetic, of_bytes = work.seconds(target, config.precision)
-            cells = [cells[0], f'{1e3 * arithmetic:.3g} ms', cells[1], f'{1e3 * of_bytes:.3g} ms']
-        rows.append((name, *cells))
+        seconds = work.seconds(target, config.precision) if target.bandwidth else ()
+        arithmetic, of_bytes = (f'{1e3 * floor:.3g} ms' for floor in seconds) if seconds else ('unknown', 'unknown')
+        rows.append((name, f'{work.operations / 1e12:.3g}', arithmetic, f'{work.bytes / 1e9:.3g}', of_bytes))
     lines = ['floors', _table(rows)]
     if target.bandwidth:
         hours = program.hours(floors, experiment, target)

@@ -5,7 +5,6 @@ Rates are peaks for dense products, in operations per second (a multiplication a
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -21,10 +20,7 @@ from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError, shorten, use_one_of
 
 HERE = 'cpu'  # the machine at hand
-_PLUGINS = {  # platform of JAX -> modules of its compiler, one of which must be there, and the extra that installs it
-    'tpu': (('libtpu',), 'preview-tpu'),
-    'gpu': (('jax_plugins.xla_cuda13', 'jax_plugins.xla_cuda12'), 'preview-cuda'),
-}
+_EXTRAS = {'tpu': 'preview-tpu', 'gpu': 'preview-cuda'}  # that install the compiler of a platform
 _TPU_GRIDS = {4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}  # chips -> topology
 _NO_TPU = {  # nothing asks what TPU this machine has, or takes it, or complains that there is none
     'TPU_SKIP_MDS_QUERY': '1',
@@ -65,21 +61,10 @@ class Devices(NamedTuple):
 def _gpu(
     name: str, title: str, memory: int, bandwidth: float, peak: tuple[float, float, float], cores: str, source: str = ''
 ) -> Target:
-    """`peak`: of float32, tf32 and bfloat16; `cores`: from `_cores`."""
+    """`peak`: of float32, tf32 and bfloat16."""
     rates = dict(zip(('float32', 'tf32', 'bfloat16'), peak, strict=True))
     source = source or f'NVIDIA {name.upper()} data sheet, without sparsity'
     return Target(name, 'gpu', f'NVIDIA {title}', memory, bandwidth, rates, source, cores)
-
-
-def _cores(
-    capability: str, cores: int, units: int, shared: int, block: int, threads: int, l2: int, clock: float
-) -> str:
-    """The part of a GpuTargetConfigProto that differs between GPUs, without what a Target says anyway."""
-    return (
-        f'cuda_compute_capability {{ {capability} }} core_count: {cores} fpus_per_core: {units} '
-        f'shared_memory_per_core: {shared} shared_memory_per_block_optin: {block} threads_per_core_limit: {threads} '
-        f'l2_cache_size: {l2} clock_rate_ghz: {clock}'
-    )
 
 
 def _tpu(name: str, memory: int, bandwidth: float, peak: float) -> Target:
@@ -89,10 +74,23 @@ def _tpu(name: str, memory: int, bandwidth: float, peak: float) -> Target:
     return Target(name, 'tpu', f'Google TPU {name}', memory, bandwidth, rates, source)
 
 
-_HOPPER = _cores('major: 9 feature_extension: ACCELERATED_FEATURES', 132, 128, 233472, 232448, 2048, 52428800, 1.98)
+# The part of a GpuTargetConfigProto that differs between GPUs, without what a Target says anyway
+_HOPPER = (
+    'cuda_compute_capability { major: 9 feature_extension: ACCELERATED_FEATURES } core_count: 132 fpus_per_core: 128 '
+    'shared_memory_per_core: 233472 shared_memory_per_block_optin: 232448 threads_per_core_limit: 2048 '
+    'l2_cache_size: 52428800 clock_rate_ghz: 1.98'
+)
+_AMPERE = (
+    'cuda_compute_capability { major: 8 feature_extension: NONE } core_count: 108 fpus_per_core: 64 '
+    'shared_memory_per_core: 167936 shared_memory_per_block_optin: 166912 threads_per_core_limit: 2048 '
+    'l2_cache_size: 41943040 clock_rate_ghz: 1.41'
+)
+_TURING = (
+    'cuda_compute_capability { major: 7 minor: 5 feature_extension: NONE } core_count: 40 fpus_per_core: 64 '
+    'shared_memory_per_core: 65536 shared_memory_per_block_optin: 65536 threads_per_core_limit: 1024 '
+    'l2_cache_size: 4194304 clock_rate_ghz: 1.59'
+)
 _HOPPER_PEAK = (67e12, 494.5e12, 989.5e12)
-_AMPERE = _cores('major: 8 feature_extension: NONE', 108, 64, 167936, 166912, 2048, 41943040, 1.41)
-_TURING = _cores('major: 7 minor: 5 feature_extension: NONE', 40, 64, 65536, 65536, 1024, 4194304, 1.59)
 _OF_T4 = 'NVIDIA T4 data sheet; it multiplies neither tf32 nor bfloat16, so all at the rate of float32'
 TARGETS = {
     target.name: target
@@ -108,17 +106,12 @@ TARGETS = {
 
 
 def get(name: str) -> Target:
-    """The target of a name; UserError: there is none, or the compiler for it is not installed."""
+    """The target of a name; UserError: there is none."""
     if name == HERE:
         return Target(HERE, 'cpu', 'the CPU of this machine', machine.host_memory())
     if name not in TARGETS:
         raise UserError(f"--target='{name}' is unknown; {use_one_of(name, (*TARGETS, HERE))}")
-    target = TARGETS[name]
-    modules, extra = _PLUGINS[target.platform]
-    if not any(_installed(module) for module in modules):
-        needed = f"--target={name} needs {target.platform.upper()}'s compiler: pip install -e '.[{extra}]'"
-        raise UserError(f"{needed}, in another environment if JAX should keep using this machine's device")
-    return target
+    return TARGETS[name]
 
 
 def devices(target: Target, count: int) -> Devices:
@@ -131,7 +124,8 @@ def devices(target: Target, count: int) -> Devices:
         topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)
     except RuntimeError as error:  # the class of JAX's errors, and of NotImplementedError for a platform it lacks
         reason = shorten(' '.join(str(error).split()))
-        raise UserError(f'the compiler for --target={target.name} does not start ({reason}); reinstall it') from error
+        advice = f"pip install -e '.[{_EXTRAS[target.platform]}]', in an environment of its own"
+        raise UserError(f'the compiler for --target={target.name} does not start ({reason}); {advice}') from error
     mesh = Mesh(np.array(topology[:count]), (core.AXIS,)) if count > 1 else None
     return Devices(topology[0], mesh)
 
@@ -164,10 +158,3 @@ def _gpus(target: Target, count: int) -> Sequence[Any]:
     """
     topology = f'1x1x{count}'
     return topologies.get_topology_desc('', 'cuda', target_config=config, topology=topology).devices
-
-
-def _installed(module: str) -> bool:
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # of the package that it would be in
-        return False

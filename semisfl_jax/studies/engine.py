@@ -49,19 +49,11 @@ def run(
     say: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Executes the missing runs of a study or a sweep, and writes its report; of a sweep whose trials have all ended,
-    also tuned.json. Returns the folder of the report.
+    also tuned.json. Returns the folder of the report, below `root` or, if that is '', runs/studies or runs/sweeps.
 
-    Args:
-      definition: as in its file.
-      given: flat key -> value that the command line changes in all runs; OWN_KEYS of `spec` and `sweeps` change the
-        study or sweep.
-      root: folder of all studies or sweeps; '' means runs/studies or runs/sweeps.
-      launcher: a script that executes runs in place of `python -m semisfl_jax`.
-      say: called with each line on the progress.
-
-    Raises:
-      UserError: the study cannot be run, or some of its runs have failed or cannot be read; these are in the report.
-      Stopped: it was asked to stop; the report says what is missing.
+    `given`: flat key -> value that the command line changes in all runs, or in the study or sweep (OWN_KEYS).
+    `launcher`: a script that executes runs in place of `python -m semisfl_jax`. UserError: the study cannot be run, or
+    some of its runs have failed, as the report says. Stopped: it was asked to stop; the report says what is missing.
     """
     is_sweep = isinstance(definition, Sweep)
     extra, needed = ('sweeps', (*NEEDED, 'optuna')) if is_sweep else ('plots', NEEDED)

@@ -117,7 +117,9 @@ def _of_column(
     drawing, ax = style.figure()
     if name == 'spread_rounds':
         spreads = [plots_collect.spread(group, runs) for group, runs in groups.items()]
-        curves.spread(ax, _with_looks(spreads, row_looks), plots_collect.score(groups))
+        score = plots_collect.score(groups)
+        label = f'Deviation of the {score.label}{score.unit and f" ({score.unit})"}'
+        curves.against(ax, _with_looks(spreads, row_looks), label, scale=score.scale, from_zero=True)
         return drawing, False
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
     key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_global'}.get(name, SCORE)
@@ -126,7 +128,7 @@ def _of_column(
         curves.k_s(ax, found)
         return drawing, False
     if name == 'loss_rounds':
-        curves.loss(ax, found)
+        curves.against(ax, found, 'Training loss')
         return drawing, False
     task = tasks.split_key(of_task)
     score = task.score if task else plots_collect.score(groups)

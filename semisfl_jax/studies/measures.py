@@ -31,22 +31,17 @@ def _mean(run: Run, key: str, last: int, scale: float = 1.0) -> float | None:
     return scale * sum(values) / len(values) if values else None
 
 
+def _last(key: str, scale: float = 1.0) -> Callable[[Run, Any], float | None]:
+    return lambda run, _: _mean(run, key, 1, scale)
+
+
 def _accuracy(last: int) -> Callable[[Run, Any], float | None]:
     return lambda run, _: _mean(run, run.key, last, run.score.scale)
 
 
-def _last(key: str, scale: float) -> Callable[[Run, Any], float | None]:
-    return lambda run, _: _mean(run, key, 1, scale)
-
-
 def _lacking(key: str) -> Callable[[Run, Any], float | None]:
     """100 % minus a share."""
-
-    def read(run: Run, _: Any) -> float | None:
-        mean = _mean(run, key, LAST)
-        return None if mean is None else 100.0 * (1.0 - mean)
-
-    return read
+    return lambda run, _: None if (mean := _mean(run, key, LAST)) is None else 100.0 * (1.0 - mean)
 
 
 def _accuracy_after(run: Run, target: float) -> float | None:
@@ -99,8 +94,8 @@ def _delta_m(run: Run, reference: Run) -> float | None:
 
 def _of_task(name: str) -> Kind:
     score = tasks.score(name)
-    read = _last(tasks.score_key(name, score.name), score.scale)
     group = 'score after the last round' if score.percent else ''
+    read = _last(tasks.score_key(name, score.name), score.scale)
     return Kind(f'{name} {score.label} after the last round', score.unit or 'of the range', read, group)
 
 
@@ -109,7 +104,7 @@ KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy(1)),
     'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _accuracy(LAST)),
     'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
-    'loss': Kind('objective F of all clients after the last round', 'nats', _last('loss_global', 1.0)),
+    'loss': Kind('objective F of all clients after the last round', 'nats', _last('loss_global')),
     'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation),
     'rounds': Kind('rounds to a target accuracy', 'rounds', _until(lambda record: record['round'], 'round')),
     'minutes': Kind(

@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 import json
 import shlex
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from semisfl_jax.studies.sweeps import Sweep
 
 RUNS = 'cells'  # folder of all runs under the root of studies
+HOME = 'Commands run from the root of the repository, or the folder with the files that they name; '  # of reports
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
 # Seeds share a program if rounds are small: it compiles once, and an accelerator is better utilized. Larger models fill
 # a device by themselves, and several would only multiply the memory.
@@ -40,7 +41,7 @@ class Job(NamedTuple):
         return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
 
     def words(self) -> list[str]:
-        """The quoted words of the command that executes the run on any machine, from `home`."""
+        """The quoted words of the command that executes the run on any machine, from `HOME`."""
         program, file = ['launch.py'], f'configs/{self.base}.py'
         if is_path(self.base):
             program, file = ['-m', 'semisfl_jax'], self.base
@@ -54,12 +55,6 @@ class Job(NamedTuple):
 def is_path(base: str) -> bool:
     """Whether a base configuration is the path of a user's file, rather than the name of one in configs/."""
     return base.endswith('.py')
-
-
-def home(bases: Iterable[str]) -> str:
-    """Where the commands of runs of base configurations are to be given, for reports."""
-    places = {False: 'the root of the repository', True: 'the folder with the files that they name'}
-    return ' or '.join(places[own] for own in sorted({is_path(base) for base in bases}))
 
 
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:

@@ -60,8 +60,7 @@ def build(
         if power := statistics.power(table, differences):
             blocks.append(Paragraph(power))
         blocks += [figure for figure in drawn if figure.part == table.title]
-    home = plan.home(cell.base for cell in study.cells())
-    said = f'Commands run from {home}; + after a commit marks changes that were not committed.'
+    said = f'{plan.HOME}+ after a commit marks changes that were not committed.'
     return [*blocks, Heading(2, 'How every cell was made'), Paragraph(said), _making(study, results)]
 
 

@@ -3,6 +3,7 @@ one needs."""
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Mapping, Sequence
@@ -89,10 +90,11 @@ def seeds_needed(deviation: float, difference: float = 1.0) -> int:
 
     if deviation <= 0:
         return FEWEST
-    test, effect = TTestPower(), difference / deviation
-    if effect > 1:  # a few, where the solver below may fail; of far more than enough the power is NaN
-        return next(seeds for seeds in itertools.count(FEWEST) if not test.power(effect, seeds, LEVEL) < POWER)
-    return math.ceil(test.solve_power(effect, alpha=LEVEL, power=POWER))
+
+    def enough(seeds: int) -> bool:
+        return not TTestPower().power(difference / deviation, seeds, LEVEL) < POWER  # NaN: far more than enough
+
+    return bisect.bisect_left(range(10**6), True, lo=FEWEST, key=enough)
 
 
 def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list[dict[str, Any]]:
@@ -167,10 +169,9 @@ def power(table: Table, differences: Rows) -> str:
         return ''
     middle, largest = float(np.median(deviations)), max(deviations)
     return (
-        f'The differences of pairs have a standard deviation of {middle:.2f} points in the median and {largest:.2f} at '
-        f'most. To find a difference of one point with a probability of {100 * POWER:g} % at a level of '
-        f'{100 * LEVEL:g} %, one comparison needs {seeds_needed(middle)} seeds in the median and '
-        f'{seeds_needed(largest)} at most.'
+        f'Differences of pairs spread by {middle:.2f} points in the median and {largest:.2f} at most, so a difference '
+        f'of one point needs {seeds_needed(middle)} and {seeds_needed(largest)} seeds (power {POWER:.0%}, level '
+        f'{LEVEL:.0%}).'
     )
 
 

@@ -70,10 +70,7 @@ def read(path: Path) -> Tuned:
     if not file.exists():
         why = f'give the path of a {NAME}, or the folder of a sweep that has ended'
         raise UserError(f'config.study_tuned={path}: there is no {file}; {why}')
-    try:
-        content = file_io.read_object(file)
-    except UserError as error:
-        raise UserError(f'config.study_tuned={path}: {error}; give the {NAME} of a sweep') from error
+    content = file_io.read_object(file)
     if not file_io.is_sealed(content):
         raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
     content['methods'] = [TunedMethod(**method) for method in content['methods']]

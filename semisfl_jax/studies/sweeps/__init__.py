@@ -76,14 +76,11 @@ def sweep(
     trials: int,
     scale: str = '',
     title: str = '',
-    seeds: Sequence[int] = SEEDS,
-    notes: Sequence[str] = (),
     **others: Any,
 ) -> Sweep:
     """A sweep of the configuration `base` with flat `changes`; see `Sweep` for the others. UserError: there is no such
     configuration or key."""
     config = config_lib.get_config(base, dict(changes)).lock()
-    others |= {'seeds': tuple(seeds), 'notes': tuple(notes)}
     return Sweep(name, scale, title or name, base, config, tuple(entries), trials, **others)
 
 

@@ -4,7 +4,6 @@ search by key."""
 from __future__ import annotations
 
 import json
-import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,6 @@ from semisfl_jax.studies.sweeps import Sweep, search
 from semisfl_jax.studies.sweeps.search import COMPLETE, DIVERGED, PRUNED, Result, Trial
 
 KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', 'curve', 'why')  # of trials.csv
-FAR = 4.0  # times the median's distance from the best: worse scores stand at the edge, or would flatten all others
 _PANELS = 3  # in a row
 
 
@@ -66,24 +64,18 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
     at = ', '.join(map(str, search.stop_rounds(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     made = (
-        f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} Commands run from '
-        f'{plan.home([sweep.base])}; + after a commit marks changes that were not committed.'
+        f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} {plan.HOME}'
+        '+ after a commit marks changes that were not committed.'
     )
     return [*blocks, Heading(2, 'How the trials were made'), Paragraph(made), _commands(sweep, found, home)]
 
 
 def _protocol(sweep: Sweep) -> str:
-    seeds, first = ', '.join(map(str, sweep.seeds)), search.RANDOM_TRIALS
-    stop = (
-        f' Once {first} trials are complete, one is stopped after a quarter, half or three quarters of its rounds if '
-        'it is behind their median there.'
-    )
     return (
         f'Every method has the same budget: {sweep.trials} trial{"s" * (sweep.trials > 1)} of '
-        f'{sweep.config.rounds} rounds with seeds {seeds}, judged by {sweep.config.data.num_validation} validation '
-        'images, which are held out of the training images. No test image is read. Trial 0 has the values of the '
-        f'configuration; up to trial {first - 1}, the others are drawn at random, and then by a tree-structured Parzen '
-        f'estimator.{stop if sweep.prune else ""}'
+        f'{sweep.config.rounds} rounds with seeds {", ".join(map(str, sweep.seeds))}, judged by '
+        f'{sweep.config.data.num_validation} validation images, which are held out of the training images. No test '
+        'image is read. Trial 0 has the values of the configuration. How others are chosen and stopped: docs/sweeps.md.'
     )
 
 
@@ -159,7 +151,7 @@ def draw(found: Sequence[Result]) -> Iterator[Figure]:
                 title = result.entry.title
                 caption = (
                     f'{title}: validation score against every key that was searched. Ring: untuned; star: the best; at '
-                    'the edge, crosses: stopped early, or not finite; triangles: far worse than most'
+                    'the edge, crosses: stopped early, or not finite'
                 )
                 yield figures.figure(f'search-{figures.slug(title)}', title, caption, _slices(result))
 
@@ -183,28 +175,22 @@ def _running_best(found: Sequence[Result]) -> Any:
 
 def _slices(result: Result) -> Any:
     """A panel for every key."""
-    ranges, higher, scale = result.entry.ranges, result.score.higher_is_better, result.score.scale
+    ranges, scale = result.entry.ranges, result.score.scale
     columns = min(_PANELS, len(ranges))
     width = 'page' if columns > 1 else 'column'
     drawing, axes = style.figure(-(-len(ranges) // columns), columns, width=width, height=2.0)
     panels = [axes] if len(ranges) == 1 else list(axes.flat)
     color = style.looks([result.entry.title])[result.entry.title].color
-    edge, arrow = (0.03, 'v') if higher else (0.97, '^')
-    scores = [trial.score for trial in result.trials if trial.score is not None]
-    best = (max if higher else min)(scores)
-    worst = best + FAR * (statistics.median(scores) - best)
+    edge = 0.03 if result.score.higher_is_better else 0.97
     for ax, (key, range_) in zip(panels, ranges.items(), strict=False):
         names = [str(value) for value in range_.values]
 
         def at(trial: Trial, key: str = key, names: list[str] = names) -> float:
             return names.index(str(trial.values[key])) if names else trial.values[key]
 
-        for number, trial in enumerate(result.trials):
-            in_axes = ax.get_xaxis_transform()
+        for trial in result.trials:
             if trial.state != COMPLETE or trial.score is None:  # a score on the way would not compare
-                ax.plot(at(trial), edge, 'x', color=style.GRAY, linestyle='none', transform=in_axes)
-            elif number and (trial.score < worst if higher else trial.score > worst):
-                ax.plot(at(trial), edge, arrow, color=color, linestyle='none', alpha=0.7, transform=in_axes)
+                ax.plot(at(trial), edge, 'x', color=style.GRAY, linestyle='none', transform=ax.get_xaxis_transform())
             else:
                 ax.plot(at(trial), scale * trial.score, 'o', color=color, linestyle='none', alpha=0.7)
         for number, marker, fill in ((0, 'o', 'none'), (result.best or 0, '*', color)):

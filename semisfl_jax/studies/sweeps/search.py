@@ -97,19 +97,11 @@ class Case(NamedTuple):
 
 def run(sweep: Sweep, storage: Any, session: Session) -> None:
     """Makes the trials that are missing, each for all methods, so that at any moment they have had equal budgets.
-
-    Raises:
-      UserError: a run failed for another reason than numbers that are not finite, or so did a method's first.
-      Stopped: the sweep was asked to stop.
-    """
+    UserError: a run failed for another reason than numbers that are not finite, or so did a method's first. Stopped."""
     ended = {entry.title: len(trials(storage, entry.title)) for entry in sweep.entries}
     missing = [entry for number in range(sweep.trials) for entry in sweep.entries if number >= ended[entry.title]]
     total = sweep.trials * len(sweep.entries)
-    session.say(
-        f'{sweep.title}{f", scale {sweep.scale}" if sweep.scale else ""}: {len(sweep.entries)} '
-        f'method{"s" * (len(sweep.entries) > 1)}, {sweep.trials} trial{"s" * (sweep.trials > 1)} each, '
-        f'{total - len(missing)} of {total} done'
-    )
+    session.say(f'{sweep.title}: {total} trials, {total - len(missing)} of them done')
     session.count = len(missing)
     for entry in missing:
         done = trials(storage, entry.title)
@@ -226,10 +218,8 @@ def trials(storage: Any, name: str) -> list[Trial]:
         return []
     found = []
     for frozen in library.load_study(study_name=name, storage=storage).get_trials(deepcopy=False):
-        note = dict(frozen.user_attrs)
-        curve = {int(step): value for step, value in note.pop('curve').items()}
-        score = frozen.value if note['state'] == COMPLETE else None
-        found.append(Trial(values=dict(frozen.params), score=score, curve=curve, **note))
+        trial = Trial(**frozen.user_attrs['trial'])
+        found.append(trial._replace(curve={int(number): value for number, value in trial.curve.items()}))
     return found
 
 
@@ -284,10 +274,7 @@ def _frozen(trial: Trial, ranges: Mapping[str, Range]) -> Any:
         params=trial.values,
         distributions=_distributions(ranges),
         intermediate_values={} if trial.state == DIVERGED else trial.curve,
-        user_attrs={
-            **{name: getattr(trial, name) for name in ('state', 'rounds', 'run', 'key', 'why')},
-            'curve': {str(number): value for number, value in trial.curve.items()},
-        },
+        user_attrs={'trial': trial._asdict()},
     )
 
 
