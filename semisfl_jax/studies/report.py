@@ -112,17 +112,11 @@ def _made(result: CellResult) -> dict[str, str]:
 
 def _splits(study: Study) -> str:
     """Whether the seeds of a cell share a split of the data."""
-    splits = []
-    for cell in study.cells():
-        data = cell.config.data
-        if data.partition_file:
-            splits.append(f'one split for all seeds (partition_file={data.partition_file})')
-        elif data.partition_seed != -1:
-            splits.append(f'one split for all seeds (partition_seed={data.partition_seed})')
-        else:
-            splits.append('each seed draws its own split')
-    first, *others = dict.fromkeys(splits)
-    text = '; '.join([f'{first} in some cells', *(f'{other} in others' for other in others)]) if others else first
+    splits = [cell.config.data.partition_file or cell.config.data.partition_seed for cell in study.cells()]
+    kinds = (
+        'each seed draws its own split' if split == -1 else f'one split for all seeds ({split})' for split in splits
+    )
+    text = ', in other cells '.join(dict.fromkeys(kinds))
     return f'{text[0].upper()}{text[1:]}.'
 
 
