@@ -119,11 +119,6 @@ UNKNOWN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('acuracy'))
         (with_table(cells=(UNKNOWN,)), "measures 'acuracy', which is unknown; .*; did you mean 'accuracy'"),
         (with_table(cells=(GAIN,), reference=''), "is a gain over 'FedSGD', which has no cell in that column; add it"),
         (with_table(title='Minutes'), 'Minutes: another table has the same title'),
-        (
-            dataclasses.replace(studies_toy.study(), name='../toy'),
-            r"a study is named '\.\./toy'; use letters",
-        ),
-        (dataclasses.replace(studies_toy.study(), scale=''), "the scale of the study toy is named ''"),
     ],
 )
 def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, study, why):

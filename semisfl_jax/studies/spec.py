@@ -8,7 +8,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -191,16 +190,8 @@ def cell(
     return Cell(row, column, base, config, changes, published, measure)
 
 
-def check_name(what: str, name: str) -> None:
-    """Raises UserError for the name of `what` if no folder can have it: with a slash, files would be elsewhere."""
-    if not isinstance(name, str) or not re.fullmatch(r'[\w-][\w.-]*', name):
-        raise UserError(f"{what} is named {name!r}; use letters, digits, '_', '-', and '.' after the first")
-
-
 def check(study: Study) -> None:
-    """Raises UserError for the first mistake in the names or tables of a study."""
-    check_name('a study', study.name)
-    check_name(f'the scale of the study {study.name}', study.scale)
+    """Raises UserError for the first mistake in the tables of a study."""
     titles = [table.title for table in study.tables]
     for table in study.tables:
         if fault := _fault(table) or ('another table has the same title' if titles.count(table.title) > 1 else ''):

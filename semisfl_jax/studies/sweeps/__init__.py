@@ -145,9 +145,6 @@ def job(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> plan.Job:
 def check(sweep: Sweep) -> None:
     """Raises UserError for the first mistake in the sweep, or in the configuration of a method with its values and at
     the ends of its ranges."""
-    spec.check_name('a sweep', sweep.name)
-    if sweep.scale:
-        spec.check_name(f'the scale of the sweep {sweep.name}', sweep.scale)
     named = f'{sweep.name}:{sweep.scale}'.rstrip(':')
     if sweep.trials < 1:
         raise UserError(f'config.sweep_trials={sweep.trials}: use 1 (untuned) or more')
