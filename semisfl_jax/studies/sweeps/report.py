@@ -13,7 +13,7 @@ from semisfl_jax.plots import style
 from semisfl_jax.studies import document, figures, plan, sweeps, tuned
 from semisfl_jax.studies.document import NOTHING, Block, Figure, Grid, Heading, Listing, Paragraph
 from semisfl_jax.studies.sweeps import Sweep, search
-from semisfl_jax.studies.sweeps.search import COMPLETE, DIVERGED, PRUNED, Result, Trial
+from semisfl_jax.studies.sweeps.search import COMPLETE, Result, Trial
 
 KEYS = ('method', 'trial', 'state', 'validation', 'rounds', 'run', 'settings', 'curve', 'why')  # of trials.csv
 _PANELS = 3  # in a row
@@ -47,7 +47,7 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
     blocks += [Paragraph(sweep.warning, strong=True)] if sweep.warning else []
     ended, total = sum(len(result.trials) for result in found), sweep.trials * len(found)
     rest = '' if ended == total else ' Best settings are of those; tuned.json is written when all have ended.'
-    blocks += [Paragraph(f'{ended} of {total} trials have ended.{rest}'), Paragraph(_protocol(sweep))]
+    blocks += [Paragraph(f'{ended} of {total} trials have ended (trials.csv).{rest}'), Paragraph(_protocol(sweep))]
     blocks += [Listing(sweep.notes)] if sweep.notes else []
     scores = (
         'Validation scores are means over seeds of the means of the last ten evaluations. The score of the best of '
@@ -59,8 +59,6 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
     for result in found:
         blocks += [Heading(2, result.entry.title), _ranges(sweep, result)]
         blocks += [figure for figure in drawn if figure.part == result.entry.title]
-        if result.trials:
-            blocks.append(_trials(result))
     at = ', '.join(map(str, search.stop_rounds(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
     made = (
@@ -111,17 +109,6 @@ def _ranges(sweep: Sweep, result: Result) -> Grid:
         share = f'{shares[key]:.2f}' if key in shares else NOTHING
         lines.append((key, range_.text, str(first[key]), str(best.get(key, NOTHING)), share))
     return Grid(('Key', 'Range', 'Untuned', 'Best', 'Importance (fANOVA)'), tuple(lines), code=(0,))
-
-
-def _trials(result: Result) -> Grid:
-    keys, lines = list(result.entry.ranges), []
-    for number, trial in enumerate(result.trials):
-        outcome = 'not finite' if trial.state == DIVERGED else result.score.text(trial.score)
-        if trial.state == PRUNED:
-            outcome = f'stopped at {result.score.text(trial.curve[trial.rounds])}'
-        lines.append((str(number), *(str(trial.values[key]) for key in keys), outcome, str(trial.rounds), trial.run))
-    header = ('Trial', *keys, f'Validation {result.score.label}', 'Rounds', 'Run')
-    return Grid(header, tuple(lines), code=(len(keys) + 3,))
 
 
 def _commands(sweep: Sweep, found: Sequence[Result], home: Path) -> Grid:
