@@ -100,7 +100,7 @@ def test_a_run_stays_on_its_number_of_devices(run_of_eight, capsys):
         (
             {'parallel__devices': 4, 'federation__num_active': 6, 'model__name': 'vgg13', 'model__split_index': 2}
             | {'data__name': 'cifar10', 'data__fake': True, 'data__fake_size': 200},
-            'use 3 devices or another num_active',
+            'use a divisor, or another num_active',
         ),
     ],
 )

@@ -111,7 +111,7 @@ def test_costs_touch_nothing_else(reference, tmp_path):
     for folder in ('off', 'slow'):
         ours, theirs = state_of(tmp_path / folder), state_of(reference)
         assert ours.round == theirs.round == 4
-        for a, b in zip(jax.tree.leaves(ours.states), jax.tree.leaves(theirs.states), strict=True):
+        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
             np.testing.assert_array_equal(a, b)
 
 

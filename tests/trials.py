@@ -2,7 +2,7 @@
 
 import pytest
 
-from semisfl_jax.training import load, outputs
+from semisfl_jax.training import load
 from tests import runs
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
@@ -15,9 +15,8 @@ def seeds_of(folder):
 
 
 def state_of(folder):
-    """The last checkpoint of a tiny run, of one trial."""
-    built = load.experiment(folder)
-    return load.restore(outputs.RunFolder(folder, load.config(folder), [built]), [built])
+    """The state after the last round of a tiny run of one trial."""
+    return load.state(folder, load.experiment(folder))[1]
 
 
 def assert_lines_close(folder, expected, tolerance=TOLERANCE):
