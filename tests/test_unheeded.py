@@ -7,6 +7,7 @@ import pytest
 import launch
 import semisfl_jax as sfl
 from semisfl_jax.config import ignored_keys
+from semisfl_jax.models import zoo
 from semisfl_jax.training import events, loop
 from tests import runs
 
@@ -27,6 +28,9 @@ IDLE = [
     ({'cost.enabled': False, 'cost.efficiency': 0.5}, 'cost.enabled=False'),
     ({'algorithm': 'fedavg', 'local.epochs': 1, 'k_u': 7}, 'local.epochs=1'),
     ({'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.server_teraflops': 1.0}, 'cost.enabled=False'),
+    ({'model.batch_norm_variance': 'unbiased'}, "model.name='small_cnn'"),
+    ({'algorithm': 'semifl', 'semifl.batch_norm_data': 'server'}, "model.name='small_cnn'"),
+    ({'client_teacher_bn': 'train'}, "model.name='small_cnn'"),
     ({**SUPERVISED, 'data.client_labels': -1, 'federation.mu': 3}, 'labeled images alone'),
     ({**SUPERVISED, 'data.client_labels': 20, 'federation.mu': 3}, 'labeled images alone'),
     ({'parallel.trials': 'loop'}, 'seeds'),
@@ -58,6 +62,7 @@ HEEDED = [
     {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.efficiency': 1e-4, 'cost.client_out': (1.0, 2.0)},
     {'algorithm': 'fedavg', 'local.epochs': 1, 'k_s_rule': 'paper', 'k_u': 7},  # K_min is a share of K_u
     {'pseudo_labels': 'true', 'diagnostics_every': 1, 'threshold': 0.8},  # of the pseudo-labels in the diagnostics
+    {'model.name': 'cnn13', 'model.batch_norm_variance': 'unbiased'},
     {'algorithm': 'semifl', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'},  # 'all' is refused there
     {'algorithm': 'fedmatch', 'fedmatch.helper_every': 3, 'fedmatch.lambda_i': 0.5},
     {'pre_rounds': 149},
@@ -98,6 +103,12 @@ def test_keys_of_one_reason_are_told_in_one_line(caplog):
 def test_clients_that_never_train_are_told(caplog):
     (message,) = told({'rounds': 5, 'pre_rounds': 5}, caplog)
     assert 'config.pre_rounds=5 leaves the clients none of rounds=5' in message
+
+
+def test_a_users_own_model_may_have_batch_norm(monkeypatch, caplog):
+    small_cnn = zoo.ARCHITECTURES['small_cnn']
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda *arguments: small_cnn(*arguments))
+    assert told({'model.name': 'own', 'model.batch_norm_variance': 'unbiased'}, caplog) == []
 
 
 def test_the_command_tells_it_and_goes_on(monkeypatch, capsys):

@@ -18,6 +18,8 @@ from semisfl_jax.config.resolve import flatten
 from semisfl_jax.core.errors import warn
 from semisfl_jax.core.keys import Field, rules
 from semisfl_jax.data import partition
+from semisfl_jax.models import zoo
+from semisfl_jax.models.layers import FLOAT32
 
 _OF_PARTITION = ('min_images', 'max_images', 'min_labeled', 'classes_per_client', 'labeled_alpha')
 _OF_LABELS = ('labeled_partition', 'ignored_labeled')
@@ -83,6 +85,7 @@ def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.M
 def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
     """What is idle by more than one key."""
     pseudo_labels, k_s, adapts = flat['pseudo_labels'], flat['k_s'], _adapts_k_s(flat, method)
+    no_norm = f"model.name='{flat['model.name']}' has no BatchNorm"
     late = flat['failures.deadline_seconds']  # the other costs decide which clients are late
     cost = ['cost.server_teraflops'] if late else [key for key in _group(flat, 'cost') if key != 'cost.enabled']
     counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # labeled rows have them, too
@@ -105,6 +108,13 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
         (['local.optimizer_state'], flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
         (['federation.mu'], method.labels_alone(flat), 'the clients train on labeled images alone'),
+        (['client_teacher_bn'], _lacks(flat['model.name'], 'norm', 'dropout'), f'{no_norm} and no dropout'),
+        (['model.batch_norm_variance'], _lacks(flat['model.name'], 'norm'), no_norm),
+        (
+            ['semifl.batch_norm_data'],
+            _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
+            no_norm,
+        ),
         (['parallel.trials'], not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:
@@ -146,3 +156,12 @@ def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
     """Whether K_s may change in the course of a run."""
     by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
     return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
+
+
+def _lacks(model: str, *parts: str) -> bool:
+    """Whether no layer of a model for classification has any of `parts`, 'norm' (BatchNorm) and 'dropout'; False for a
+    user's own, which may have them anywhere."""
+    make = zoo.ARCHITECTURES.get(model)
+    if make is None or getattr(make, 'func', make).__module__ != zoo.__name__:
+        return False
+    return not any(getattr(layer(name='probe'), part, 0) for layer in make(1, FLOAT32).layers for part in parts)

@@ -88,16 +88,17 @@ Event: TypeAlias = (
 Listener: TypeAlias = Callable[[Event], None]
 
 
+_SECONDS_BETWEEN_LINES = 30.0
 _LOSSES = {'sup': 'loss_supervised', 'cons': 'loss_consistency', 'clust': 'loss_clustering', 'client': 'loss_local'}
 
 
 class Progress:
-    """Shows losses, the headline score, K_s and the time remaining: in a bar on a terminal, elsewhere in lines, one for
-    each evaluation."""
+    """Shows losses, the headline score, K_s and the time remaining: in a bar on a terminal, elsewhere in lines, for
+    each evaluation and now and then between them."""
 
     def __init__(self, done: int, rounds: int, headline: Headline):
         self._headline, self._first, self._rounds, self._score = headline, done, rounds, ''
-        self._start = time.monotonic()
+        self._start = self._last_line = time.monotonic()
         # disable=None: where stderr is no terminal
         self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False, disable=None)
 
@@ -112,11 +113,12 @@ class Progress:
         if score in trials[0]:
             self._score = f'{self._headline.text} {self._headline.score.text(mean(score))} '
         losses = (f'{name} {value:.3f} ' for name, key in _LOSSES.items() if (value := mean(key)) is not None)
-        text = f'{"".join(losses)}{self._score}K_s {mean("k_s"):g}'
+        text = f'{"".join(losses)}{self._score}' + (f'K_s {mean("k_s"):g}' if mean('k_s') else '')
         self._bar.set_postfix_str(text, refresh=False)
         self._bar.update()
-        if self._bar.disable and score in trials[0]:
-            remaining = (time.monotonic() - self._start) / (done - self._first) * (self._rounds - done)
+        now = time.monotonic()
+        if self._bar.disable and (score in trials[0] or now - self._last_line >= _SECONDS_BETWEEN_LINES):
+            remaining, self._last_line = (now - self._start) / (done - self._first) * (self._rounds - done), now
             print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(remaining)} left', flush=True)
 
     def close(self) -> None:

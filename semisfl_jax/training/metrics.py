@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import failures
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, columns
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
 from semisfl_jax.training import checkpoint, evaluation
@@ -300,12 +300,17 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     marked = ' on FAKE data' if summary['fake'] else ''
     marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
     headline = read_headline(summary)
-    final, last, best = (_value_text(headline.score, summary[key]) for key in score_keys(headline.score))
+    keys, score = score_keys(headline.score), headline.score
+    final, last, best = (_value_text(score, summary[key]) for key in keys)
     seeds = f', means of {len(summary["trials"])} seeds' if 'trials' in summary else ''
     lines = [
         f'{headline.text}{marked} {final} after {summary["rounds"]} rounds '
         f'(mean of the last evaluations, {_LAST} at most, {last}, best {best}){seeds}'
     ]
+    if 'trials' in summary:
+        head = 'seed', 'final', 'mean of last', 'best', 'K_s'
+        rows = ((str(t['seed']), *(score.text(t[key]) for key in keys), str(t['k_s'])) for t in summary['trials'])
+        lines += columns([head, *rows], '>>>>>')
     of_tasks = {'all tasks': summary['scores']} if 'scores' in summary else {}
     of_tasks |= {evaluation.TRIVIAL_NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
     for name, scores in of_tasks.items():
