@@ -125,7 +125,6 @@ def test_a_finished_run_without_checkpoints_is_not_begun_again(folder, capsys):
 
 CONTENTS = {
     'a list': '[]',
-    'an empty object': '{}',
     'no JSON': 'round 1',
     'no UTF-8': b'\xff\xfe{',
     'deep': '[' * 100_000,

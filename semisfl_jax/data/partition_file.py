@@ -48,7 +48,7 @@ def load(path: str | os.PathLike, advice: str = 'export it again (data.save), or
     """Reads a partition; UserError, with `advice`: no such file, not a partition, or damaged."""
     file = file_io.check_file(path, 'the partition file', MOST_BYTES)
     try:
-        with np.load(file, allow_pickle=False) as entries:
+        with file.open('rb') as opened, np.load(opened, allow_pickle=False) as entries:
             arrays = {key: entries[key] for key in entries.files}
         meta = json.loads(str(arrays.pop('meta')))
         arrays = {key: value.astype(np.int32, casting='same_kind') for key, value in arrays.items()}
