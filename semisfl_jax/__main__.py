@@ -39,11 +39,14 @@ def _train(command: command_line.Command) -> None:
     """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
     from semisfl_jax.config import ignored_keys
+    from semisfl_jax.core import hosts
     from semisfl_jax.training import events, loop
     from semisfl_jax.training.events import console
 
     config_lib.check(command.config)
     config = config_lib.resolve(command.config)
+    if config.parallel.coordinator:
+        print(f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:
 
