@@ -41,7 +41,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from semisfl_jax import core, data
 from semisfl_jax.core import State, file_io, machine, queue, rng, sampling
@@ -283,8 +282,12 @@ def _gap(state: Any) -> tuple[Array, Array]:
     """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
     student, teacher = trainable(state.student), trainable(state.teacher)
     difference = jax.tree.map(jnp.subtract, student, teacher)
-    distances, norms = ([optax.global_norm(piece) for piece in pieces] for pieces in (difference, student))
-    return jnp.stack(distances), jnp.stack(norms)
+
+    def norms(pieces: Any) -> Array:  # a piece may be empty
+        sums = (sum((jnp.sum(x**2) for x in jax.tree.leaves(piece)), jnp.float32(0)) for piece in pieces)
+        return jnp.sqrt(jnp.stack(list(sums)))
+
+    return norms(difference), norms(student)
 
 
 # --- the content of the queue before it was emptied, from the state after the round
