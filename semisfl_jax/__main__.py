@@ -30,7 +30,7 @@ def _run(command: command_line.Command) -> None:
         from semisfl_jax.studies import engine
         from semisfl_jax.training.events import print_lines
 
-        engine.run(definition, command.given, command.workdir, say=print_lines)
+        engine.run(definition, command.given, command.workdir, show=print_lines)
     else:
         _train(command)
 
@@ -50,12 +50,12 @@ def _train(command: command_line.Command) -> None:
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     with console() as show:
 
-        def tell(event: events.Event) -> None:
+        def listen(event: events.Event) -> None:
             show(event)
             if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
                 ignored_keys.warn_ignored_keys(command.config, command.given)
 
-        loop.train_resolved(config, folder, tell, interrupts=interrupt.listen)
+        loop.train_resolved(config, folder, listen, interrupts=interrupt.listen)
 
 
 def command() -> int:

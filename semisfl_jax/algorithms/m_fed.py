@@ -347,14 +347,14 @@ def mfed_local(models: Sequence[TaskModel], views: Views, hparams: HParams, axis
     tasks = {task.name: task for task, _ in models}
     of_each = hparams.num_clients // len(tasks)
 
-    def keep(model: SplitParams) -> Kept:
+    def start(model: SplitParams) -> Kept:
         kept = hparams.local.optimizer_state == 'kept'
         return Kept(model, optimizer(hparams, jnp.float32(hparams.lr)).init(trainable(model)) if kept else ())
 
     def init(key: Array) -> core.State:
-        start = init_models(key, models)
-        clients = {name: trees.replicate(keep(model), of_each) for name, model in start.items()}
-        return init_state(start, server=False, clients=clients)
+        common = init_models(key, models)
+        clients = {name: trees.replicate(start(model), of_each) for name, model in common.items()}
+        return init_state(common, server=False, clients=clients)
 
     def round_(
         key: Array, state: core.State, federation: Federation, cohort: Cohort, k_s: Array

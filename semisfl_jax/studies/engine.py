@@ -46,7 +46,7 @@ def run(
     given: Mapping[str, Any],
     root: str = '',
     launcher: Path | None = None,
-    say: Callable[[str], None] = lambda line: None,
+    show: Callable[[str], None] = lambda line: None,
 ) -> Path:
     """Executes the missing runs of a study or a sweep, and writes its report; of a sweep whose trials have all ended,
     also tuned.json. Returns the folder of the report, below `root` or, if that is '', runs/studies or runs/sweeps.
@@ -77,7 +77,7 @@ def run(
     except filelock.Timeout as error:
         raise UserError(f'another process is writing {folder}; wait for it, or stop it first') from error
     with lock, interrupt.listen() as request:
-        session = Session(home, launcher, say, request)
+        session = Session(home, launcher, show, request)
         if isinstance(definition, Study):
             _run_study(definition, folder, session)
             return folder
@@ -87,16 +87,16 @@ def run(
         finally:
             with file_io.writing('--workdir'):
                 sweeps_report.write(folder, definition, search.find(definition, storage), home)
-        say(f'report in {folder}/report.md and report.html, settings in {folder}/{tuned.NAME}')
+        show(f'report in {folder}/report.md and report.html, settings in {folder}/{tuned.NAME}')
     return folder
 
 
 def _run_study(study: Study, folder: Path, session: Session) -> None:
-    home, say, jobs = session.home, session.say, plan.jobs(study)
+    home, show, jobs = session.home, session.show, plan.jobs(study)
     missing = [job for job in jobs if not session.finished(job)]
-    say(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
+    show(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
     if missing and (line := statistics.power_beforehand(study, collect.find(study, home, {}))):
-        say(line)
+        show(line)
     faults: dict[str, str] = {}
     try:
         session.count = len(missing)
@@ -108,7 +108,7 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
         found = collect.find(study, home, faults)
         with file_io.writing('--workdir'):
             report.write(folder, study, found)
-    say(f'report in {folder}/report.md and report.html')
+    show(f'report in {folder}/report.md and report.html')
     if faults := {job.name: faults[job.name] for job in jobs if job.name in faults and not session.finished(job)}:
         many = f'{len(faults)} of {len(jobs)} runs failed' if len(faults) < len(jobs) else 'no run succeeded'
         first = next(iter(faults.values()))
@@ -145,7 +145,7 @@ class Session:
 
     home: Path  # folder of all runs' folder and of logs
     launcher: Path | None
-    say: Callable[[str], None]
+    show: Callable[[str], None]
     request: interrupt.Request  # to stop, which is passed on to the run
     count: int = 0  # of the runs that are missing
     ended: int = 0
@@ -156,7 +156,7 @@ class Session:
         self.ended += 1
         seconds = (time.monotonic() - self.start) / self.ended * (self.count - self.ended)
         left = f'  about {tqdm.format_interval(seconds)} left' if self.ended < self.count else ''
-        self.say(f'    {text}{left}')
+        self.show(f'    {text}{left}')
 
     def finished(self, job: Job) -> bool:
         """Whether a run has all its rounds."""
@@ -177,7 +177,7 @@ class Session:
         Returns how it failed, None if it succeeded or was stopped because of `enough`. Stopped: on a request.
         """
         folder, log = self.home / plan.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
-        self.say(f'[{self.ended + 1}/{self.count}] {text}')
+        self.show(f'[{self.ended + 1}/{self.count}] {text}')
         self._wait(folder)
         if enough() or self.finished(job):
             return None
@@ -215,13 +215,13 @@ class Session:
                 if time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
                     metrics, said = runs.trials(folder)[0] / 'metrics.jsonl', time.monotonic()
                     done = metrics.read_bytes().count(b'\n') if metrics.exists() else 0
-                    self.say(f'    round {done} of {job.rounds}')
+                    self.show(f'    round {done} of {job.rounds}')
         return child.returncode
 
     def _wait(self, folder: Path) -> None:
         """Waits for another process in `folder`: of another study, or of one that was killed."""
         if _busy(folder):
-            self.say(f'waiting for the process that runs in {folder}')
+            self.show(f'waiting for the process that runs in {folder}')
         while _busy(folder):
             if self.request.signum:
                 raise interrupt.Stopped(_STOPPED, self.request.signum)

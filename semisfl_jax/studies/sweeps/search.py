@@ -101,7 +101,7 @@ def run(sweep: Sweep, storage: Any, session: Session) -> None:
     ended = {entry.title: len(trials(storage, entry.title)) for entry in sweep.entries}
     missing = [entry for number in range(sweep.trials) for entry in sweep.entries if number >= ended[entry.title]]
     total = sweep.trials * len(sweep.entries)
-    session.say(f'{sweep.title}: {total} trials, {total - len(missing)} of them done')
+    session.show(f'{sweep.title}: {total} trials, {total - len(missing)} of them done')
     session.count = len(missing)
     for entry in missing:
         done = trials(storage, entry.title)
