@@ -205,7 +205,9 @@ def test_views_that_are_made_ahead(most, at_once, monkeypatch):
     monkeypatch.setattr(cross_entity, 'iterations_at_once', watched)
     results = []
     for steps in (1, most):
-        monkeypatch.setattr(supervised, 'most_steps', lambda images, views, steps=steps: asked.append(views) or steps)
+        for module in (supervised, cross_entity):
+            name, ask = 'steps_at_once', lambda images, views, steps=steps: asked.append(views) or steps
+            monkeypatch.setattr(module, name, ask)
         algorithm, key, state = start(hparams, model=linear.model())
         round_ = functools.partial(algorithm.round)  # built once, so it has to be a function that JAX has not seen
         results.append(jax.jit(round_)(key, state, federation, cohort, k_s))

@@ -147,7 +147,8 @@ def test_summary_over_the_seeds(together, capsys):
     before = runs.files(folder)
     assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0  # finished: left alone
     assert runs.files(folder) == before
-    *_, means, end = capsys.readouterr().out.splitlines()
+    *_, means, _, first, _, _, end = capsys.readouterr().out.splitlines()
+    assert first.split()[:2] == [str(SEEDS[0]), f'{100 * trial_summaries[0]["final_accuracy"]:.2f}%']
     assert end == f'outputs in {folder}'
     assert f'teacher accuracy {100 * mean:.2f}% ± {100 * error:.2f}% after 4 rounds' in means
 
