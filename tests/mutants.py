@@ -121,7 +121,7 @@ SAMPLING = of(
         'head = labeled_rows',
     ),
     ('no room for labels where steps are the longest', " | (batches.steps == 'longest')", '', 'fed_shvr'),
-    ('images of clients without labels are labeled', '(slot < head) & (labeled_size > 0)', 'slot < head', 'fed_shvr'),
+    ('images of clients without labels are labeled', '(slot < head) & (labeled_size > 0)', 'slot < head'),
     ('a pass reads one row too many', 'positions < size', 'positions <= size'),
     ('a short last batch of a list', 'batches = length // batch_size', 'batches = -(-length // batch_size)'),
     ('epochs forget labeled rows', '-epochs * size // (batch_size - labels_in_batch)', '-epochs * size // batch_size'),

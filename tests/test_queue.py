@@ -21,18 +21,20 @@ def batch(start, count, confident=True):
 
 @pytest.mark.parametrize('size', [3, 8, 10])
 @pytest.mark.parametrize('counts', [(4, 4, 4), (3, 5, 1, 7), (12, 2)])
-def test_ring_is_a_deque(size, counts):
-    ring, expected, start = queue.empty(size, 2), deque(maxlen=size), 0
+@pytest.mark.parametrize('skipped', [None, 2, 3])  # every second or third row is of a client that is not there
+def test_ring_is_a_deque(size, counts, skipped):
+    ring, expected, start, pushed = queue.empty(size, 2), deque(maxlen=size), 0, 0
     for count in counts:
         rows = batch(start, count, confident=start % 2 == 0)
-        ring = queue.push(ring, rows.keys, rows.labels, rows.confident)
-        expected.extend(zip(rows.labels.tolist(), rows.confident.tolist(), strict=True))
-        start += count
+        mask = np.arange(count) % skipped > 0 if skipped else np.ones(count, bool)
+        ring = queue.push(ring, rows.keys, rows.labels, rows.confident, mask if skipped else None)
+        expected.extend(zip(rows.labels[mask].tolist(), rows.confident[mask].tolist(), strict=True))
+        start, pushed = start + count, pushed + int(mask.sum())
     filled = np.flatnonzero(np.asarray(ring.labels) >= 0)
     got = sorted((int(ring.labels[i]), bool(ring.confident[i])) for i in filled)
     assert got == sorted(expected)
     np.testing.assert_array_equal(ring.keys[filled, 0], ring.labels[filled])
-    assert int(ring.head) == sum(counts) % size
+    assert int(ring.head) == pushed % size
 
 
 def labels_seen(references):

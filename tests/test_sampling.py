@@ -127,6 +127,11 @@ def test_labeled_rows_lead_each_batch_and_both_streams_are_complete():
     rows, labeled = read_rounds(data, 1, 1, k_u=3, batch=2, labeled_rows=1)[0]  # no labels here: all unlabeled
     assert not labeled.any()
     assert sorted(rows.ravel().tolist()) == [1000, 1001, 1002, 1003, 1004, 1005]
+    # With 'longest' the first row of a batch stays that of a label, and one pass over 6 images takes two batches of 3.
+    cohort, plan = Cohort(jnp.array([1]), jnp.ones(1), jnp.array([0])), BatchPlan(0, 4, 1, 1, 'longest')
+    rows, labeled = (np.asarray(x)[0, :2] for x in sampling.client_rows(rng.root(0), data, cohort, plan))
+    assert not labeled.any()
+    assert sorted(rows[:, 1:].ravel().tolist()) == [1000, 1001, 1002, 1003, 1004, 1005]
 
 
 def test_rows_depend_on_the_client_and_not_on_its_place_in_the_cohort():
