@@ -190,7 +190,7 @@ def test_one_compilation_whatever_k_s_and_cohort():
     assert np.isfinite(metrics['loss_supervised'])
 
 
-@pytest.mark.parametrize(('most', 'at_once'), slow_but([(BLOCK, 6), (4, 3)]))
+@pytest.mark.parametrize(('most', 'at_once'), slow_but([(BLOCK, 6), (4, 3)], (BLOCK, 6)))
 def test_views_that_are_made_ahead(most, at_once, monkeypatch):
     """As for a GPU: of all steps at once, or of as many iterations as fit, and step by step at the server."""
     hparams = dataclasses.replace(toy.HPARAMS, k_u=6)
