@@ -315,8 +315,9 @@ def test_a_start_executes_checks_and_resolves_a_configuration_once(tmp_path, mon
     counted(sys.modules['semisfl_jax.config.resolve'], 'resolve')
     file, log = tmp_path / 'mine.py', tmp_path / 'executed'
     file.write_text(
-        f"open({str(log)!r}, 'a').write('once ')\nfrom semisfl_jax.configs.digits import get_config as digits\n"
-        f"def get_config():\n    open({str(log)!r}, 'a').write('once')\n    return digits()\n"
+        'from semisfl_jax.configs.digits import get_config as digits\n'
+        f"def write(word):\n    with open({str(log)!r}, 'a') as file:\n        file.write(word)\n"
+        "write('once ')\ndef get_config():\n    write('once')\n    return digits()\n"
     )
     _, *words = runs.words(tmp_path / 'run', algorithm='supervised_only', rounds=1)
     counts.clear()
