@@ -184,7 +184,7 @@ MISTAKES = {
     'unknown model': (['--config.model.name=resnet'], ["'resnet'", 'small_cnn']),
     'more labels than samples': (['--config.data.num_labeled=2000'], ['2000', '1437']),
     'split index too large': (['--config.model.split_index=4'], ['split_index=4', '1 to 3']),
-    'model too large for the images': (['--config.model.name=vgg13'], ['images are too small', 'data.image_size']),
+    'model too large for the images': (['--config.model.name=vgg13'], ['vgg13', '8x8', 'data.image_size']),
     'data set that is not prepared': (['--config.data.name=svhn_cropped', '--config.data.data_dir={tmp}'], ['svhn']),
     'no partition file': (['--config.data.partition_file={tmp}/none.npz'], ['none.npz']),
     'partition file for another data set': (

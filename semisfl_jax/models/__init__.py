@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import ChainMap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from semisfl_jax.core import machine
@@ -12,7 +13,7 @@ from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.types import SplitModel
 from semisfl_jax.models import zoo
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
-from semisfl_jax.models.layers import Compute
+from semisfl_jax.models.layers import Compute, TooSmall
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import cut, encoder_decoder
 from semisfl_jax.models.weights import load_encoder
@@ -47,7 +48,8 @@ def build(
     architecture = ARCHITECTURES[name](num_classes, compute)
     if not isinstance(architecture, zoo.Architecture):
         raise UserError(f"model '{name}': the function returns {found(architecture)}; return an Architecture")
-    return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
+    with _named(name, image_shape):
+        return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
 
 
 def build_dense(
@@ -69,7 +71,16 @@ def build_dense(
     _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     encoder, decoder = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
-    return encoder_decoder(encoder, decoder, image_shape, recompute, outputs, name)
+    with _named(name, image_shape):
+        return encoder_decoder(encoder, decoder, image_shape, recompute, outputs, name)
+
+
+@contextmanager
+def _named(name: str, image_shape: tuple[int, int, int]) -> Iterator[None]:
+    try:
+        yield
+    except TooSmall as error:
+        raise UserError(f"model.name='{name}', {image_shape[0]}x{image_shape[1]} pixels: {error}") from error
 
 
 def _check_name(name: str, models: Mapping[str, Any]) -> None:
