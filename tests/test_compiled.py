@@ -9,9 +9,9 @@ import pytest
 from benchmarks import compiled
 from benchmarks.compiled import Cell
 from benchmarks.method_cases import methods
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.preview import targets
 from tests import runs
+from tests.marks import skip_without_compiler
 
 FAMILIES = ['small_cnn', 'cnn']
 
@@ -73,10 +73,7 @@ def test_what_is_there_is_not_compiled_again(tmp_path, name):
     """A small model; for another device where its compiler is installed."""
     name = targets.HERE if name == 'here' else name
     if name != targets.HERE:
-        try:
-            targets.devices(targets.TARGETS[name], 1)
-        except UserError as error:
-            pytest.skip(str(error))
+        skip_without_compiler(name)
     assert '1 programs, 0 of them there' in command(tmp_path, f'--target={name}').stdout
     (record,) = map(json.loads, (tmp_path / 'compiled.jsonl').read_text().splitlines())
     assert record['bytes'] > 0

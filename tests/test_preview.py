@@ -10,10 +10,10 @@ import pytest
 
 from semisfl_jax import core, models
 from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.preview import targets
 from semisfl_jax.preview.__main__ import main
 from tests import runs
+from tests.marks import skip_without_compiler
 from tests.one_line import assert_one_line
 
 WORDS = runs.words_of('preview')
@@ -83,10 +83,7 @@ def test_several_devices_exchange():
 @pytest.mark.parametrize('name', ['v5e', 'h200'])
 def test_a_device_that_is_not_there(name, capsys):
     """Skipped where its compiler is not installed: pip install -e '.[preview-tpu]' or '.[preview-cuda]'."""
-    try:
-        targets.devices(targets.TARGETS[name], 1)
-    except UserError as error:
-        pytest.skip(str(error))
+    skip_without_compiler(name)
     assert main([*WORDS, f'--target={name}']) == 0
     printed = capsys.readouterr().out
     for part in (targets.TARGETS[name].title, 'fits: all 3 active clients', 'not a forecast'):

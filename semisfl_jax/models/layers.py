@@ -24,14 +24,12 @@ from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners,
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
 CONVOLVED = 'convolved'  # names the outputs of convolutions, for what is kept for a backward pass
+FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 _TOO_SMALL = 'images are too small for this model; use larger data.image_size or data.pad_to, or model.name=small_cnn'
 
 
 class TooSmall(UserError):
     """Images of which a layer leaves no pixel; `models.build` names the model and their size."""
-
-
-FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 
 
 class Compute(NamedTuple):
