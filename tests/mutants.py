@@ -1,13 +1,19 @@
 """Failures that the tests must notice: one change of the package at a time, and the tests that should fail under it.
 
-    python -m tests.mutants              all of them
-    python -m tests.mutants queue ema    those whose file or name contains one of these words
+    python -m tests.mutants                        all of them: each until a test fails
+    python -m tests.mutants queue ema              those whose file or name contains one of these words
+    python -m tests.mutants --slow --part=1/2      slow tests, too; of the first half
+    python -m tests.mutants --matrix=kills.csv     all tests that fail, of every named file; resumes where it ended
+    python -m tests.mutants --read=kills.csv       what that found: the tests that are alone in noticing something
 
-For each mutant a copy of the package is changed in one place, and the default selection of the named test files is run
-on it, file by file until a test fails. It prints which test that was, or SURVIVED; the exit status is 1 if one did.
-tests/test_mutants.py checks that the table fits the package.
+For each mutant a copy of the repository is changed in one place, and the named test files are run on it. It prints
+which test failed, or SURVIVED; the exit status is 1 if one survived. tests/test_mutants.py checks that the table fits
+the package.
 """
 
+import argparse
+import collections
+import csv
 import os
 import re
 import shutil
@@ -18,7 +24,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parent.parent
-COPIED = ('semisfl_jax', 'tests', 'configs', 'docs', 'colabs', 'launch.py', 'pyproject.toml', 'README.md')
 
 
 class Mutant(NamedTuple):
@@ -419,6 +424,297 @@ OTHERS = [
     ),
 ]
 
+CLIENTS = [
+    *of(
+        'core/clients.py',
+        'parallel parallel_cpu memory devices',
+        ('chunks do nothing', 'return partial(_in_turn, chunk) if chunk else', 'return partial(_in_turn, 0) if 0 else'),
+        ('chunks keep their activations', 'jax.checkpoint(one) if chunk else one', 'one'),
+        ('chunks of one', 'batch_size=chunk if chunk > 1 else None', 'batch_size=None'),
+        ('a loop is a map', "how = 'loop' if machine.platform() == 'cpu' else 'vmap'", "how = 'vmap'"),
+        ('a cohort that does not fill the devices', 'return -(-num_active // group) * group', 'return num_active'),
+        ('trials that do not fill the devices', 'if trials % n == 0)', 'if trials >= n)'),
+        ('shards are not summed', 'flat = jax.lax.psum(jnp.concatenate(', 'flat = (lambda x, _: x)(jnp.concatenate('),
+        ('sums in other places', 'for index, part in zip(indices, ', 'for index, part in zip(indices[::-1], '),
+        ('padding is gathered', 'return padded[: padded.shape[0] * num_active', 'return padded[: padded.shape[0] * 8'),
+    ),
+    *of(
+        'config/failures.py',
+        'failures',
+        ('nobody failed, all are lost', 'bool(clients.failed.any()) and ', ''),
+        ('the same clients fail in every round', "'failures', index)", "'failures')"),
+        ('none fails inside a round', 'never = coin < options.before\n', 'never = coin < 1\n'),
+        ('a broken iteration counts', 'np.floor(done * clients.steps)', 'np.ceil(done * clients.steps)'),
+        ('the metrics of the server are lost', 'value if name in SERVER_METRICS else', 'value if 0 else'),
+        (
+            'a trace counts rounds from 0',
+            'options.trace_hash).get(index, {})',
+            'options.trace_hash).get(index + 1, {})',
+        ),
+    ),
+    *of(
+        'training/inputs.py',
+        'failures train_stops data_federation local_run',
+        ('who failed before the round drew', 'participants.ids[participants.started | ~participants.failed]', 'ids'),
+        ('a resumed run has no past', 'itertools.count(min(first, config.pre_rounds))', 'itertools.count(first)'),
+        ('images of the server are not seen', 'return count + steps * ', 'return steps * '),
+    ),
+    *of(
+        'data/federation.py',
+        'data_federation failures',
+        ('all take part', 'participations[ids] += 1', 'participations += 1'),
+        ('the failed weigh', 'valid &= ~np.pad(failed, (0, padding))', 'pass'),
+        ('the same cohort in every round', "'cohort', round_index)", "'cohort')"),
+        ('padding weighs', 'valid = np.arange(len(padded)) < len(ids)', 'valid = np.arange(len(padded)) >= 0'),
+        ('rows of another client', 'np.concatenate(parts)', 'np.concatenate(parts[::-1])'),
+    ),
+]
+
+SPLITS = [
+    *of(
+        'data/partition.py',
+        'data_partition data_labeled_partition data_partition_labels validation',
+        ('the images of the server at the clients, too', 'pool.append(rows[total:])', 'pool.append(rows)'),
+        (
+            'every seed splits alike',
+            "rng.host(chosen['seed'], 'partition', 'order')",
+            "rng.host(0, 'partition', 'order')",
+        ),
+        ('held-out images are trained on', 'labels[held_out] = _HELD_OUT', 'pass'),
+        ('labels that are ignored stay', "if not chosen['use_client_labels']:", 'if False:'),
+        ('the first images of every class', 'generator.permutation(rows)[:count]', 'rows[:count]'),
+        ('all tasks split alike', "rng.host(chosen['seed'], 'task', name)", "rng.host(chosen['seed'], 'task')"),
+        ('labels are not counted', 'client_labels[client_labels >= 0]', 'np.maximum(client_labels, 0)'),
+    ),
+    *of(
+        'data/apportion.py',
+        'data_partition data_labeled_partition',
+        ('the smallest remainder is rounded up', 'np.argsort(-remainder', 'np.argsort(remainder'),
+        ('leftovers at the first clients', 'start += left', 'start += 0'),
+        ('rows do not add up', 'within(entries, (demand, demand)', 'within(entries, (0 * demand, demand)'),
+    ),
+    *of(
+        'data/partitioners.py',
+        'data_partition data_labeled_partition data_partition_labels',
+        ('one concentration for all', 'dirichlet(np.full(classes, settings.alpha)', 'dirichlet(np.full(classes, 1.0)'),
+        ('full clients get more', 'shares[k] * (held < full)', 'shares[k]'),
+        ('too few images for a client', 'dealt.sum(axis=1).min() >= least and ', ''),
+        ('clients in the order of their classes', 'return generator.permutation(holds)', 'return holds'),
+        ('an empty client takes from nobody', 'filled[largest, k] -= 1', 'pass'),
+        ('own and other classes swapped', 'np.concatenate([owned, ~owned])', 'np.concatenate([~owned, owned])'),
+    ),
+]
+
+PRICES = [
+    *of(
+        'costs/rounds.py',
+        'costs costs_seconds failures',
+        ('uploads of the lost are billed', 'clients.survived * cost.upload', 'clients.started * cost.upload'),
+        ('up and down swapped', '(options.client_out, options.client_in)]', '(options.client_in, options.client_out)]'),
+        ('links of every round alike', "'bandwidth', index)", "'bandwidth')"),
+        ('nobody waits for the slowest', 'float(np.max(step[running])', 'float(np.min(step[running])'),
+        ('a sequence at once', 'np.sum(made * (step + server_step))', 'np.max(made * (step + server_step))'),
+        ('bits for bytes', "'Mbps': 1e6 / 8", "'Mbps': 1e6"),
+        (
+            'no wait until the deadline',
+            'np.where(clients.late, np.maximum(',
+            'np.where(clients.late & False, np.maximum(',
+        ),
+        ('iterations of the whole round', 'np.clip(np.floor((model.deadline - start) / step), 0, ', '(0 * step + '),
+        ('the absent get no model', 'inactive = model.num_clients - int(np.sum(clients.started))', 'inactive = 0'),
+        (
+            'a client without images starts',
+            'no_client, started = np.zeros(ids.shape, bool), images > 0',
+            'no_client, started = np.zeros(ids.shape, bool), images >= 0',
+        ),
+    ),
+    *of(
+        'costs/prices.py',
+        'costs costs_operations costs_seconds',
+        ('features of the student alone', 'step_upload=2 * batch + NUMBER', 'step_upload=batch + NUMBER'),
+        ('work of a batch', 'return Work(forward / _ROWS', 'return Work(forward'),
+        ('activations with the weights', 'residual_bytes(2) - residual_bytes(1)', 'residual_bytes(1)'),
+        (
+            'no gradient of the features',
+            'inputs = (variables, x) if of_inputs else (variables,)',
+            'inputs = (variables,)',
+        ),
+        (
+            'a mean over clients is not whole',
+            'return round(float(self.metrics[name])',
+            'return (float(self.metrics[name])',
+        ),
+        ('no momentum in memory', 'part + 2 * (part - statistics)', 'part + (part - statistics)'),
+    ),
+]
+
+RUNS = [
+    *of(
+        'training/checkpoint.py',
+        'checkpoint train_stops trials',
+        ('any shapes will do', "f'{np.dtype(leaf.dtype).name} {list(np.shape(leaf))}'", "''"),
+        ('the oldest first', 'map(set, saved)), reverse=True)', 'map(set, saved)))'),
+        ('a round of some trials', 'set.intersection(*map(set, saved))', 'set.union(*map(set, saved))'),
+        ('damage in some trials', 'if not any(faults):', 'if not all(faults):'),
+        ('the last checkpoint goes, too', 'if number > round_number:', 'if number >= round_number:'),
+    ),
+    *of(
+        'training/evaluation.py',
+        'train_evaluate trivial train_metrics',
+        (
+            'padding is scored',
+            'valid = place((np.arange(len(filled)) < count)',
+            'valid = place((np.arange(len(filled)) >= 0)',
+        ),
+        ('the last images are not scored', '-(-count // min(batch_size, count))', 'count // min(batch_size, count)'),
+        ('the first of several models', 'task.score.best(values)', 'values[0]', 'm_fed mfed_local train_evaluate'),
+    ),
+    *of(
+        'training/metrics.py',
+        'train_metrics train_stops reopen',
+        ('the first evaluations', '*scores)[-_LAST:]', '*scores)[:_LAST]'),
+        ('deviation of a population', 'ddof=1', 'ddof=0'),
+        ('lines of an interrupted run stay', 'for text in _lines(path)[:rounds])', 'for text in _lines(path))'),
+        ('half a line is read', "split(b'\\n')[:-1]", "split(b'\\n')"),
+        ('the last is the best', 'headline.score.best(known) if known', 'known[-1] if known'),
+        ('costs of one round', 'record |= cost._asdict()', "record |= {**cost._asdict(), 'bytes_up': 0}"),
+    ),
+    *of(
+        'training/outputs.py',
+        'train_run train_stops reopen train_foreign',
+        ('a run that is longer begins again', 'if completed > rounds:', 'if False:'),
+        ('another split goes on', '.content_hash != partition.content_hash', ".content_hash == ''"),
+        ('a shorter run is done', "summary['rounds'] >= rounds", 'True'),
+        ('another configuration goes on', 'if differing := config_lib.differences(config, content):', 'if False:'),
+        ('two runs in a folder', "filelock.FileLock(folder / '.lock', timeout=0)", 'ExitStack()'),
+    ),
+    *of(
+        'training/loop.py',
+        'loop train_run train_stops',
+        (
+            'evaluated a round late',
+            'if last or number % config.eval_every == 0:',
+            'if last or number % config.eval_every == 1:',
+        ),
+        (
+            'saved a round late',
+            'number % run.config.checkpoint_every == 0',
+            'number % run.config.checkpoint_every == 1',
+        ),
+        ('no check of the weights', 'checks.check_weights(*place, number, state)', 'pass'),
+    ),
+    *of(
+        'training/driver.py',
+        'trials trials_images',
+        (
+            'one cohort for all trials',
+            'lambda *leaves: np.stack(leaves), *cohorts',
+            'lambda *leaves: np.stack(leaves[:1] * len(leaves)), *cohorts',
+        ),
+        ('one key for all trials', '[trial.key for trial in trials]', '[first.key for trial in trials]'),
+        ('the first trial twice', 'jax.tree.map(lambda x: x[r], tree)', 'jax.tree.map(lambda x: x[0], tree)'),
+    ),
+]
+
+STUDIES = [
+    *of(
+        'studies/statistics.py',
+        'studies_report studies_measures claims',
+        ('independent samples', 'stats.ttest_rel(a, b)', 'stats.ttest_ind(a, b)'),
+        (
+            'a normal interval',
+            'stats.t.ppf(0.5 + CONFIDENCE / 2, self.seeds - 1)',
+            'stats.norm.ppf(0.5 + CONFIDENCE / 2)',
+        ),
+        ('as for a single test', "multipletests(tested, method='holm')", "multipletests(tested, method='fdr_bh')"),
+        ('power of another level', 'seeds, LEVEL) < POWER', 'seeds, 2 * LEVEL) < POWER'),
+        ('seeds that only one has', 'first.keys() & second.keys()', 'second.keys()'),
+    ),
+    *of(
+        'studies/measures.py',
+        'studies_measures',
+        ('the target is not reached', 'if record[run.key] >= target)', 'if record[run.key] > target)'),
+        ('traffic up alone', "(record['bytes_up'] + record['bytes_down'])", "record['bytes_up']"),
+        ('the first rounds', 'is not None][-last:]', 'is not None][:last]'),
+        ('spread over rounds', 'scores.mean(axis=0)', 'scores.mean()'),
+    ),
+]
+
+METHODS = [
+    *of(
+        'algorithms/fedmatch.py',
+        'fedmatch fedmatch_by_hand',
+        ('a client helps itself', 'others = known & (jnp.arange(known.shape[0]) != client)', 'others = known'),
+        ('the farthest help', '-jnp.where(others, distance, jnp.inf)', 'jnp.where(others, distance, -jnp.inf)'),
+        (
+            'helpers that are not there vote',
+            'jnp.tensordot(valid.astype(jnp.float32), ',
+            'jnp.tensordot(jnp.ones(valid.shape), ',
+        ),
+        (
+            'divergence of the other sign',
+            '(target - jax.nn.log_softmax(logits))',
+            '(jax.nn.log_softmax(logits) - target)',
+        ),
+        ('a gradient of |psi| at 0', 'return x * jax.lax.stop_gradient(jnp.sign(x))', 'return jnp.abs(x)'),
+        ('helpers a round early', 'due = (), (state.round + 1) %', 'due = (), (state.round + 2) %'),
+        ('small entries of psi predict', 'jnp.where(jnp.abs(w) > options.l1_threshold, w, 0.0)', 'w'),
+        (
+            'unchanged entries are replaced',
+            'part = jax.tree.map(jnp.where, changed, trained, received)',
+            'part = jax.tree.map(jnp.where, changed, received, trained)',
+        ),
+        ('sigma moves with psi', 'gradient, momenta[name], both[name])', "gradient, momenta['psi'], both[name])"),
+    ),
+    *of(
+        'algorithms/m_fed.py',
+        'm_fed',
+        ('g is a sum', 'sum(leaves) / len(leaves)', 'sum(leaves)'),
+        ('half of the distance', 'strength * (0.5 * squared', 'strength * (squared'),
+        ('a task without clients counts', 'jnp.where(anyone, value, jnp.nan)', 'value'),
+        ('weights of the mean encoder', 'axis.psum(jnp.sum(weights.weight)) > 0', 'True'),
+    ),
+    *of(
+        'algorithms/splitfed.py',
+        'splitfed',
+        (
+            'the top begins anew with every client',
+            'student = state.student._replace(top=top)',
+            'student = state.student',
+        ),
+        ('clients in one order', 'jnp.argsort(draws)', 'jnp.arange(draws.shape[0])'),
+        ('momentum of the top begins anew', "{**fresh.inner_states, 'server': momentum}", 'fresh.inner_states'),
+    ),
+    *of(
+        'algorithms/semifl.py',
+        'semifl semifl_pieces',
+        ('mixed the wrong way', 'share * weak + (1 - share) * other', '(1 - share) * weak + share * other'),
+        ('passes without end', 'jnp.minimum(steps, -(-options.max_passes', 'jnp.maximum(steps, -(-options.max_passes'),
+        ('statistics of a share of a batch', 'x / ((1 - MOMENTUM) * count)', 'x / count', 'static_batch_norm semifl'),
+        ('nobody sits out', 'participates = sets.num_confident > 0', 'participates = sets.num_confident >= 0'),
+        ('the server leaps', 'optax.apply_updates(start, updates))', 'trainable(average))'),
+        ('doubtful images are drawn', 'Sets(jnp.argsort(~confident', 'Sets(jnp.argsort(confident'),
+    ),
+    *of(
+        'algorithms/fedavg.py',
+        'fedprox fedavg',
+        ('a pull twice as strong', 'value + 0.5 * prox *', 'value + prox *'),
+        (
+            'a teacher that stands still',
+            'return ema(teacher, student, hparams.local.teacher_decay) if',
+            'return teacher if',
+            'fedavg pseudo_label',
+        ),
+    ),
+    *of(
+        'algorithms/fedswitch.py',
+        'fedswitch switching',
+        ('teacher and student swapped', 'trusts_student = ~by_teacher(', 'trusts_student = by_teacher('),
+        ('images that are doubtful count', 'counted[..., None], axis=-2)', '1.0, axis=-2)'),
+    ),
+]
+
+
 MUTANTS = [
     *LOSSES,
     *QUEUE,
@@ -432,6 +728,12 @@ MUTANTS = [
     *LOCAL,
     *DENSE,
     *OTHERS,
+    *CLIENTS,
+    *SPLITS,
+    *PRICES,
+    *RUNS,
+    *STUDIES,
+    *METHODS,
 ]
 
 
@@ -442,46 +744,82 @@ def changed(mutant, root=ROOT):
     return text.replace(mutant.old, mutant.new)
 
 
-def killer(root, name, environment):
-    """The first test of tests/test_NAME.py in `root` that fails, or None."""
-    options = ('-x', '-p', 'no:cacheprovider', '-p', 'no:xdist', '-rfE', '--tb=no')
+def failures(root, name, environment, *options):
+    """The tests of tests/test_NAME.py in `root` that fail."""
+    options = ('-p', 'no:cacheprovider', '-p', 'no:xdist', '-rfE', '--tb=no', *options)
     command = [sys.executable, '-m', 'pytest', *options, f'tests/test_{name}.py']
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment, check=False)
-    if result.returncode == 0:
-        return None
-    failed = re.search(r'^(?:FAILED|ERROR) (?:tests/test_)?(.*?)(?: - |$)', result.stdout, re.MULTILINE)
-    assert result.returncode == 1, result.stdout + result.stderr
-    assert failed, result.stdout + result.stderr
-    return failed[1]
+    failed = re.findall(r'^(?:FAILED|ERROR) (?:tests/test_)?(.*?)(?: - |$)', result.stdout, re.MULTILINE)
+    assert (result.returncode, bool(failed)) in ((0, False), (1, True)), result.stdout + result.stderr
+    return failed
 
 
 def copy(root):
-    """What the tests need of this repository."""
-    for name in COPIED:
-        if Path(ROOT, name).is_dir():
-            shutil.copytree(Path(ROOT, name), Path(root, name), ignore=shutil.ignore_patterns('__pycache__'))
-        else:
-            shutil.copy(Path(ROOT, name), root)
+    """The tracked files of this repository but for results."""
+    tracked = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, tracked.split('\0')):
+        if not name.startswith('results/') and Path(ROOT, name).exists():
+            Path(root, name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(ROOT, name), Path(root, name))
 
 
-def main(words):
-    if {'-h', '--help'} & set(words):
-        print(__doc__)
-        return 0
-    chosen = [m for m in MUTANTS if not words or any(word in f'{m.file} {m.name}' for word in words)]
-    survivors = 0
+def read(path):
+    """Prints, of a matrix, the tests that alone kill a mutant, then how many each file kills and who survived."""
+    with Path(path).open(newline='') as file:
+        rows = list(csv.DictReader(file))
+    killers = collections.defaultdict(list)
+    for row in rows:
+        killers[row['file'], row['mutant']] += row['failed'].split(';') if row['failed'] else []
+    for (file, name), tests in sorted(killers.items()):
+        if len(tests) == 1:
+            print(f'alone: {tests[0]}: {file}: {name}')
+    of_files = collections.Counter(row['tests'] for row in rows if row['failed'])
+    for name in sorted({row['tests'] for row in rows}):
+        print(f'{name}: kills {of_files[name]}')
+    survivors = sorted(f'{file}: {name}' for (file, name), tests in killers.items() if not tests)
+    print('\n'.join(f'SURVIVED {survivor}' for survivor in survivors))
+    print(f'{len(killers) - len(survivors)} of {len(killers)} killed')
+    return int(bool(survivors))
+
+
+def main(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument('words', nargs='*')
+    parser.add_argument('--slow', action='store_true')
+    parser.add_argument('--part', default='1/1')
+    parser.add_argument('--matrix', type=Path)
+    parser.add_argument('--read', type=Path)
+    given = parser.parse_args(arguments)
+    if given.read:
+        return read(given.read)
+    part, parts = map(int, given.part.split('/'))
+    chosen = [m for m in MUTANTS if not given.words or any(word in f'{m.file} {m.name}' for word in given.words)]
+    chosen, survivors, done = chosen[part - 1 :: parts], 0, set()
+    if given.matrix and given.matrix.exists():
+        with given.matrix.open(newline='') as file:
+            done = {(row['file'], row['mutant'], row['tests']) for row in csv.DictReader(file)}
+    elif given.matrix:
+        given.matrix.write_text('file,mutant,tests,failed\n')
+    options = (*(('-m', '') if given.slow else ()), *(() if given.matrix else ('-x',)))
     with tempfile.TemporaryDirectory() as root:
         copy(root)
         # Most programs are the same under most mutants.
         paths = {'PYTHONPATH': root, 'TESTS_CACHE': f'{root}/programs', 'PYTHONDONTWRITEBYTECODE': '1'}
         for mutant in chosen:
-            file = Path(root, 'semisfl_jax', mutant.file)
+            file, killed_by = Path(root, 'semisfl_jax', mutant.file), []
             file.write_text(changed(mutant))
-            found = (killer(root, name, os.environ | paths) for name in mutant.tests.split())
-            killed_by = next(filter(None, found), None)
+            for name in mutant.tests.split():
+                if (mutant.file, mutant.name, name) in done or (killed_by and not given.matrix):
+                    continue
+                killed_by += (failed := failures(root, name, os.environ | paths, *options))
+                if given.matrix:
+                    with given.matrix.open('a', newline='') as table:
+                        csv.writer(table).writerow([mutant.file, mutant.name, name, ';'.join(failed)])
             file.write_text(Path(ROOT, 'semisfl_jax', mutant.file).read_text())
-            survivors += killed_by is None
-            print(f'{mutant.file}: {mutant.name}:', f'killed by {killed_by}' if killed_by else 'SURVIVED', flush=True)
+            survivors += not killed_by
+            print(
+                f'{mutant.file}: {mutant.name}:', f'killed by {killed_by[0]}' if killed_by else 'SURVIVED', flush=True
+            )
     print(f'{len(chosen) - survivors} of {len(chosen)} killed')
     return int(survivors > 0)
 

@@ -18,8 +18,3 @@ def test_every_mutant_changes_one_place_of_the_code():
 def test_no_mutant_stands_there_twice():
     names = [(mutant.file, mutant.name) for mutant in mutants.MUTANTS]
     assert len(names) == len(set(names))
-
-
-def test_help_runs_no_mutant(capsys):
-    assert mutants.main(['--help']) == 0
-    assert capsys.readouterr().out.strip() == mutants.__doc__.strip()
