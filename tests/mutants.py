@@ -134,7 +134,7 @@ SAMPLING = of(
 
 CROSS_ENTITY = of(
     'core/cross_entity.py',
-    'phases semisfl fedswitch_sl',
+    'phases semisfl',
     ('views of every round the same', "'cross_entity', index)", "'cross_entity')"),
     ('views of every client the same', 'rng.fold(key, name, client, t)', 'rng.fold(key, name, 0, t)'),
     ('students see the weak view', "(views.strong)(keys['strong']", "(views.weak)(keys['weak']"),
@@ -151,7 +151,7 @@ CROSS_ENTITY = of(
 
 CROSS_ENTITY_LOSS = of(
     'core/cross_entity.py',
-    'phases semisfl fedswitch_sl row_losses',
+    'phases semisfl row_losses',
     ('the truth labels', 'jnp.where(labeled, truth, made.labels)', 'truth'),
     ('own labels are doubtful', 'made.confident | labeled', 'made.confident'),
     ('dropout of another stream', "keys['top_dropout'])", "keys['student_dropout'])"),
@@ -164,7 +164,7 @@ CROSS_ENTITY_LOSS = of(
 
 LABELING = of(
     'core/cross_entity.py',
-    'phases semisfl fedswitch_sl',
+    'phases semisfl',
     ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
     ('student and teacher swapped', 'jnp.where(teaches,', 'jnp.where(~teaches,'),
 )
@@ -194,7 +194,7 @@ SUPERVISED = of(
 
 LOCAL = of(
     'core/local.py',
-    'phases fedavg splitfed',
+    'phases fedavg',
     ('every round with the same views', "rng.fold(key, 'local', state.round)", "rng.fold(key, 'local')"),
     ('clients share their views', 'rng.fold(round_key, client)', 'round_key'),
     ('clients without images count', 'cohort.weight * (images > 0)', 'cohort.weight'),
@@ -314,13 +314,13 @@ OTHERS = [
     ),
     *of(
         'algorithms/fedswitch.py',
-        'switching',
+        'fedswitch',
         ('the boundary itself is skewed', 'skew(counts) > beta_iid', 'skew(counts) >= beta_iid'),
         ('no evidence is even', 'jnp.log(float(classes)))', '0.0)'),
     ),
     *of(
         'algorithms/fedswitch_sl.py',
-        'phases fedswitch_sl',
+        'phases',
         ('every image counts for the switch', 'confident & weak.unlabeled', 'labels >= 0'),
     ),
     *of(
@@ -339,7 +339,7 @@ OTHERS = [
         'core/local.py',
         'phases semisfl fedavg',
         ('one pre-round more', 'state.round < hparams.pre_rounds', 'state.round <= hparams.pre_rounds'),
-        ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),
+        ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases'),
     ),
     *of(
         'algorithms/fed_shvr.py',

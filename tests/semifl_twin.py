@@ -14,8 +14,8 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.types import SplitParams
 from tests import draws
 from tests.batch_norm_twin import statistics
-from tests.local_twin import softmax
-from tests.twin import Sgd
+from tests.linear import Sgd
+from tests.linear_local import softmax
 
 
 def clipped(gradient, norm):
@@ -159,7 +159,7 @@ class Twin:
         for t in range(math.ceil(len(images) / size)):
             places = np.minimum(t * size + np.arange(size), len(images) - 1)
             x = self.views.normalize(self.views.weak(rng.fold(key, 'label', t), images[places]))
-            probabilities += [softmax(row) for row in np.asarray(self.logits(variables, x)[0])]
+            probabilities += list(softmax(np.asarray(self.logits(variables, x)[0], np.float64)))
         return [(int(p.argmax()), p.max() >= self.h.threshold) for p in probabilities[: len(images)]]
 
     def train(self, federation, client, lr):
