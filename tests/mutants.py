@@ -108,7 +108,7 @@ FREQUENCY = of(
 
 SAMPLING = of(
     'core/sampling.py',
-    'sampling fedavg phases semifl semifl_pieces',
+    'sampling fedavg phases semifl',
     ('every epoch in one order', '_mix(seed_bits ^ _mix(epoch', '_mix(seed_bits ^ 0 * _mix(epoch'),
     ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
     ('every round reads the first images', 'participations * steps + iteration', 'iteration'),
@@ -189,7 +189,7 @@ SUPERVISED = of(
     ('every block draws the same', 'numbers = carry[0].step +', 'numbers = 0 +'),
     ('every step of a block reads the same', 'of_steps[i]', 'of_steps[0]'),
     ('blocks overlap', 'k_s - index * BLOCK, BLOCK', 'k_s - index, BLOCK'),
-    ('kept momentum is forgotten', 'state = state.replace(opt_state=opt_state)', 'pass', 'phases semifl semifl_pieces'),
+    ('kept momentum is forgotten', 'state = state.replace(opt_state=opt_state)', 'pass', 'phases semifl'),
 )
 
 LOCAL = of(
@@ -325,7 +325,7 @@ OTHERS = [
     ),
     *of(
         'algorithms/semifl.py',
-        'static_batch_norm semifl semifl_pieces',
+        'batch_norm semifl',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
         ('the last batch left out', '-(-count // batch)', 'count // batch'),
     ),

@@ -241,7 +241,7 @@ class Made:
 
     @functools.cached_property
     def traced(self):
-        """Texts of round, first state and outputs, and which leaves of its arguments the round uses, without the state."""
+        """Texts of round, first state and outputs, and which leaves of its arguments but the state the round uses."""
         built, algorithm = self.built, self.built.algorithm
         images = jax.ShapeDtypeStruct((2, *built.dataset.test_images.shape[1:]), np.uint8)
         READ.clear()

@@ -55,7 +55,7 @@ CASES = {
     'the ring without empty slots': ('semisfl', {'queue': 'single_ring', 'queue_empty_slots': 'ignore'}),
     'no queue': ('semisfl', {'queue': 'off', 'pre_rounds': 1, 'client_teacher_ema': True}),
     'the switch': ('fedswitch_sl', {'options': FedSwitch('switch', 0.6), 'queue': 'off', 'threshold': 0.5}),
-    'the student labels': ('fedswitch_sl', {'options': FedSwitch('student'), 'queue': 'off', 'threshold': 0.5}),
+    'the student labels': ('fedswitch_sl', {'options': FedSwitch('student'), 'queue': 'off', 'threshold': 0.9}),
     'the teacher labels': ('fedswitch_sl', {'options': FedSwitch('teacher'), 'queue': 'off', 'labeled_rows': 1}),
 }
 DEFAULT = 'the paper', 'the code', 'other options', 'the switch'
