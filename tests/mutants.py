@@ -60,7 +60,7 @@ QUEUE = of(
     'core/queue.py',
     'queue phases',
     ('the first rows stay', 'offset + (pushed - 1 - offset) // size * size', 'jnp.where(offset < pushed, offset, -1)'),
-    ('keys that are not due move the head', 'ring.head + pushed)', 'ring.head + rows)', 'failures'),
+    ('keys that are not due move the head', 'ring.head + pushed)', 'ring.head + rows)'),
     ('padding enters', 'row = place if mask is None', 'row = place if True'),
     ('an empty slot is filled', 'written = place >= 0', 'written = place >= -size'),
     ('stride from the first iteration', '(t + 1) % self.stride', 't % self.stride'),

@@ -190,7 +190,7 @@ class Server(linear.Server):
         }
 
     def batches(self, key, fix, images):
-        """(places of FIX, places of MIX) of every batch. In epochs, the last of a pass may be short, and MIX is drawn anew."""
+        """(places of FIX, places of MIX) of every batch. In epochs, the last of a pass may be short, and MIX is new."""
         h, size, count = self.h, self.h.batch_size, jnp.int32(len(fix))
         word, other = (jax.random.bits(rng.fold(key, name)) for name in ('fix', 'mix'))
         if h.local.epochs:
