@@ -12,7 +12,6 @@ from semisfl_jax import data
 from semisfl_jax.core import sampling
 from semisfl_jax.plots import collect
 from semisfl_jax.training import diagnostics, experiment, inputs
-from semisfl_jax.training.describe import describe
 from tests import runs
 from tests.marks import slow_but
 
@@ -63,9 +62,3 @@ def test_everything_beside_the_training_knows_it(tmp_path, capsys):
     assert (split.settings['num_labeled'], len(split.server_index)) == (0, 0)
     assert sum(map(len, split.client_index)) == collect.holdings(tmp_path).sum() == 1437
     assert diagnostics.load(tmp_path, 1)['unlabeled'].sum() == 1437
-
-
-def test_labels_at_clients_are_on_the_screen():
-    config = runs.config(algorithm='fedavg', data__client_labels=20, federation__mu=1)
-    description = '\n'.join(describe([experiment.build(config_lib.resolve(config))]))
-    assert ' 139 to 140 images each, 20 more with labels, 2 images each, 3 active in a round, ' in description

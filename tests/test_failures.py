@@ -234,14 +234,6 @@ def test_weights_visits_and_images():
     np.testing.assert_array_equal(later.participations, expected)
 
 
-def test_failed_clients_and_padding():
-    cohort = data.make_cohort(
-        np.array([1, 4, 6]), np.zeros(8, int), padded_size=4, failed=np.array([False, True, False])
-    )
-    np.testing.assert_array_equal(cohort.weight, [1, 0, 1, 0])
-    np.testing.assert_array_equal(cohort.ids, [1, 4, 6, 6])
-
-
 # --- runs
 
 
@@ -271,13 +263,3 @@ def test_a_run_survives_a_round_without_survivors(trace, tmp_path):
     down = [3 * (2 * bottom + 2 * features), started * (2 * bottom + features), 6 * bottom + 5 * features]
     assert [record['bytes_up'] for record in records[:3]] == list(np.cumsum(up))
     assert [record['bytes_down'] for record in records[:3]] == list(np.cumsum(down))
-
-
-@pytest.mark.slow
-def test_failures_repeat_and_go_on(tmp_path):
-    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
-    assert runs.run(tmp_path / 'whole', **settings) == 0
-    assert runs.run(tmp_path / 'parts', **settings, rounds=3) == 0
-    assert runs.run(tmp_path / 'parts', **settings) == 0
-    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
-    assert sum(record['clients_failed'] for record in runs.records(tmp_path / 'whole')) > 0

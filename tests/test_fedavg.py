@@ -5,10 +5,9 @@ import dataclasses
 import jax.numpy as jnp
 import numpy as np
 
-from semisfl_jax.core import rng, sampling, trees
+from semisfl_jax.core import trees
 from semisfl_jax.core.hparams import optimizer
-from semisfl_jax.core.sampling import BatchPlan
-from tests import draws, toy
+from tests import toy
 from tests.rows import STUDENT, Row
 
 ROW = Row(STUDENT, STUDENT, by_images=True)
@@ -39,28 +38,3 @@ def test_adam_is_adam():
     sgd, w, g = optimizer(hparams, 0.01), jnp.array([1.0, -1.0, 2.0]), jnp.array([0.5, 0.2, -0.1])
     updates, _ = sgd.update(g, sgd.init(w), w)
     np.testing.assert_allclose(updates, -0.01 * np.sign([0.6, 0.1, 0.1]), rtol=1e-4)
-
-
-def test_epochs_read_every_image_as_often():
-    """Client n holds 3 + 4 n images: two epochs in batches of 4 are ceil((6 + 8 n) / 4) steps, each image in them."""
-    cohort = toy.cohort([0, 2, 4], [0, 1, 2])
-    federation, beside_labels = toy.federation(), toy.federation(labels_at_clients=True)
-    sizes = BatchPlan(3, 4, labeled_rows=0, epochs=2)
-    steps = sampling.client_steps(federation, cohort, sizes)
-    np.testing.assert_array_equal(steps, [2, 6, 10])
-    rows, labeled = draws.client_rows(rng.root(0), federation, cohort, sizes)
-    assert rows.shape == (3, 10, 4)
-    assert not labeled.any()
-    first = toy.cohort([0, 2, 4], [0, 0, 0])
-    rows, _ = draws.client_rows(rng.root(0), federation, first, sizes)
-    for client_rows, count, client in zip(np.asarray(rows), steps, (0, 2, 4), strict=True):
-        size = int(federation.size[client])
-        for epoch in range(2):
-            read = client_rows[:count].ravel()[epoch * size : (epoch + 1) * size]
-            np.testing.assert_array_equal(np.sort(read), np.sort(federation.index[client][:size]))
-    np.testing.assert_array_equal(
-        sampling.client_steps(beside_labels, cohort, BatchPlan(3, 4, 4, 2)), [0, 1, 2]
-    )  # labels alone
-    np.testing.assert_array_equal(
-        sampling.client_steps(beside_labels, cohort, BatchPlan(3, 4, 1, 2)), [2, 8, 13]
-    )  # beside labels

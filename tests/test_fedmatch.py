@@ -18,7 +18,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.types import Cohort
-from tests import draws, linear, runs, toy
+from tests import draws, linear, toy
 from tests.linear import Sgd, factor
 from tests.linear_local import softmax
 from tests.rows import STUDENT, Row
@@ -28,9 +28,8 @@ ROW = Row(f'{STUDENT} server clients', 'student.statistics server clients')
 KEY = rng.root(0)
 FEDERATION = toy.federation(labels_at_clients=True)
 HPARAMS = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, server_trains=False, threshold=0.8, labeled_rows=0)
-AT_SERVER = FedMatch(helper_every=2, lambda_a=0.7, lambda_i=0.5, lambda_l2=1.0)
 CASES = {
-    'labels at the server': {'options': AT_SERVER},
+    'labels at the server': {'options': FedMatch(helper_every=2, lambda_a=0.7, lambda_i=0.5, lambda_l2=1.0)},
     'labels at the clients, helpers persist, small changes stay': {
         'labeled_rows': 1,
         'local': Local(optimizer_state='kept'),
@@ -45,7 +44,6 @@ CASES = {
             l1_threshold=6e-3,
         ),
     },
-    'no helpers': {'options': dataclasses.replace(AT_SERVER, helpers=0)},
     'the server alone first': {
         'pre_rounds': 1,
         'server_trains': True,
@@ -268,18 +266,6 @@ def test_the_server_trains_sigma_alone():
     assert not np.array_equal(*(arrays(state.server)[0] for state in (after, last)))
 
 
-@pytest.mark.slow
-def test_without_helpers_nothing_is_kept_and_nobody_helps():
-    """The numbers of a round in which no helper is due."""
-    states, metrics = rounds_of('no helpers', 2)
-    assert not jax.tree.leaves(states[-1].clients)
-    with_helpers, others = rounds_of('labels at the server')
-    one, other = ((after[1].student, after[1].server) for after in (states, with_helpers))
-    chex.assert_trees_all_close(one, other, rtol=1e-5, atol=1e-7)
-    assert [float(of_round['helpers_used']) for of_round in metrics] == [0.0, 0.0]
-    assert float(metrics[1]['loss_inter_client']) == 0.0 < float(others[1]['loss_inter_client'])
-
-
 def test_helpers_are_decided_on_by_the_round_alone():
     """A condition of one truth value: under `vmap` a client's own condition would become both branches."""
     algorithm, state, _ = start('labels at the server')
@@ -294,26 +280,6 @@ def test_helpers_are_decided_on_by_the_round_alone():
 
     (predicate,) = conditions(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr)
     assert predicate.invars[0].aval.shape == ()
-
-
-RUN = {'algorithm': 'fedmatch', 'fedmatch__helper_every': 1, 'rounds': 4, 'federation__num_active': 4}
-RUN |= {'data__client_labels': 20, 'federation__mu': 1, 'local__epochs': 1, 'threshold': 0.3}
-RUN |= {'fedmatch__delta_threshold': 5e-3}
-
-
-@pytest.mark.slow
-def test_a_run_goes_on_from_its_checkpoint_to_the_same_bytes(tmp_path):
-    assert runs.run(tmp_path / 'whole', **RUN) == 0
-    assert runs.run(tmp_path / 'parts', **(RUN | {'rounds': 2})) == 0
-    assert runs.run(tmp_path / 'parts', **RUN) == 0
-    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
-    # The model has 13,706 entries and no BatchNorm; four clients send of psi and of sigma, 4 bytes an entry.
-    entries, before = (9 + 1) * 16 + (9 * 16 + 1) * 32 + (2 * 2 * 32 + 1) * 64 + (64 + 1) * 10, 0
-    for record in runs.records(tmp_path / 'whole'):
-        shares = record['psi_sent'], record['sigma_sent']
-        assert all(0.05 < share < 0.95 for share in shares), shares
-        assert record['bytes_up'] - before == pytest.approx(4 * entries * 4 * sum(shares), abs=1)
-        before = record['bytes_up']
 
 
 # --- by hand

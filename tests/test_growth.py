@@ -8,10 +8,8 @@ import sys
 
 import pytest
 
-from benchmarks import arithmetic, growth_plot, growth_report, growth_runs, growth_side, programs
+from benchmarks import arithmetic, growth_report, growth_runs
 from benchmarks.growth_points import STUDIES, Point, points
-from benchmarks.processes import Side
-from semisfl_jax.training import experiment
 from tests.runs import ROOT
 
 TINY = Point(model='small_cnn', batch_size=4, k_s=1, k_u=1, active=2)
@@ -88,18 +86,6 @@ def test_the_exponent_is_that_of_the_larger_half():
     assert growth_report.exponent(measured[:1]) is None
 
 
-def test_the_plot_draws_what_was_measured(result):
-    pytest.importorskip('matplotlib')
-    lines = {
-        (axis.get_title(), line.get_label()): (list(line.get_xdata()), list(line.get_ydata()))
-        for axis in growth_plot.figure(result).axes
-        for line in axis.lines
-    }
-    assert lines['Active clients: time', 'default map'] == ([1, 10, 100], [0.5, 0.5, 2.0])
-    assert lines['Active clients: memory', 'held per client (arithmetic)'][1] == [4, 40, 400, 4000]
-    assert lines['Seeds: time', 'single runs in turn'][1] == [0.8, 0.8]
-
-
 def test_one_thing_grows_in_a_study():
     for study, values in {'active': (2, 6), 'total': (4, 20), 'devices': (1, 3), 'seeds': (1, 2)}.items():
         of_study = points(study, TINY, values, 5)
@@ -122,77 +108,6 @@ def test_arithmetic_of_growth_by_hand():
     }
     # 6 rows against 6 keys of the batch and 8 in the queue, products of 3 numbers, and as much for the gradient
     assert arithmetic.similarity(clients=2, batch_size=3, width=3, queue=8) == 2 * (2 * 3) * 6 * 14
-
-
-@pytest.fixture
-def plain(monkeypatch):
-    """Rounds without augmentation, which compile sooner, from the cache of the session."""
-
-    def made_up(*arguments, original=programs.made_up):
-        config = original(*arguments)
-        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
-        config.queue_size = 16
-        return config
-
-    monkeypatch.setattr(programs, 'made_up', made_up)
-    monkeypatch.setattr(programs, 'first_start', lambda: None)
-
-
-def temporary(point):
-    """XLA's account of the round of a point."""
-    config = growth_side.configuration(point)
-    program = growth_side.prepare(config, experiment.build_trials([config])).program
-    return program.memory_analysis().temp_size_in_bytes
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures('plain')
-def test_in_chunks_memory_grows_by_what_each_client_holds_alone():
-    base = dataclasses.replace(TINY, model='cnn', batch_size=8, k_u=2)
-    both = {(p.active, p.client_chunk): p for p in points('active', base, (100, 300), 10)}
-    few, many, at_once = (temporary(both[key]) for key in ((100, 10), (300, 10), (300, 0)))
-    held = sum(arithmetic.held_per_client(53_696, 32 * 32 * 3, 1600, batch_size=8).values())
-    # What the server computes of all rows, and its gradient: hidden layer, logits, projection head. Not among it is a
-    # gradient of the top for each client, 3 MB.
-    server = 2 * 4 * 8 * (512 + 10 + 1600 + 128)
-    assert 0.9 * held < (many - few) / 200 < held + server
-    pooled = 4 * 8 * (14 * 14 * 32)  # after the first convolution: the least that is kept for the gradient
-    assert at_once - many > (300 - 10) * pooled
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures('plain')
-def test_a_point_of_seeds_does_the_work_of_as_many_single_runs():
-    loop = points('seeds', dataclasses.replace(TINY, memory_limit=1000), (1, 2), 5)[1]
-    side = growth_side.measure(loop)
-    assert set(side.tasks) == {'round', 'alone'}
-    together, alone = (side.tasks[task]() for task in ('round', 'alone'))
-    assert together == pytest.approx(alone, rel=1e-5)
-    assert '(--memory_limit)' in side.facts['too_large'], 'a thousand bytes will not do'
-
-
-def stand_in(point):
-    """A side without a model: one active client ends the process, two raise an error, others take a while."""
-    if point.active == 1:
-        os._exit(9)
-    if point.active == 2:
-        raise ValueError('two\nlines')
-    facts = record(point, ())['facts'] | {'too_large': 'too large' if point.active == 3 else ''}
-    return Side({'round': lambda: 1.0}, facts, lambda: None)
-
-
-@pytest.mark.slow
-def test_a_failing_point_does_not_end_the_run(monkeypatch, tmp_path):
-    monkeypatch.setattr(growth_runs, 'measure', stand_in)
-    growth_runs.run_points([dataclasses.replace(TINY, active=n) for n in (1, 2, 3, 4)], 2, tmp_path)
-    written = json.loads((tmp_path / 'growth.json').read_text())['points']
-    assert [point['failed'] for point in written] == [
-        'a process ended with status 9; out of memory?',
-        'ValueError: two',
-        'too large',
-        '',
-    ]
-    assert len(written[3]['seconds']['round']) == growth_runs.MOST_REPEATS, 'short rounds are repeated more often'
 
 
 def test_the_time_left_is_that_of_the_images_to_come():

@@ -75,13 +75,6 @@ frequency.update = stopping"""
     assert runs.lines(tmp_path / '0') == runs.lines(reference)
 
 
-def test_a_mistake_that_one_process_finds_ends_both(reference):
-    """The folder, which the first process alone looks at, belongs to another run; the other's data differ."""
-    for result in two_processes(reference.parent, lr=0.015):
-        assert result.returncode == 2
-        assert 'lr: ' in result.stderr
-
-
 def test_a_process_that_dies_ends_the_other(tmp_path):
     """JAX sees to it; without it the other would wait for good."""
     soon = 'from semisfl_jax.core import hosts; hosts._SECONDS = 5'

@@ -25,17 +25,12 @@ def test_outputs(tmp_path):
     assert json.loads((tmp_path / 'summary.json').read_text())['headline'] == 'student'
 
 
-BY_LABELS = {
-    'data__client_labels': 40,
-    'federation__mu': 1,
-    'k_s': 0,
-    'rounds': 2,
-    'checkpoint_every': 1,
-    'local__epochs': 1,
-}
+BY_LABELS = {'data__client_labels': 40, 'federation__mu': 1, 'k_s': 0, **LOCAL}
+del BY_LABELS['local__optimizer_state']  # fresh ones are all there are
 METHODS = {
     'fedavg': EVERYTHING,
     'semifl': {'threshold': 0.115, **LOCAL},  # of 10 classes, so that some images are confident soon
+    'fedmatch': {'threshold': 0.3, 'fedmatch__helper_every': 1, **BY_LABELS, 'k_s': 4},
     'feddure': {'feddure__fine_rate': 5.0, **BY_LABELS},
     'fed_shvr': {'fed_shvr__ramp_rounds': 2, 'momentum': 0.5, 'federation__labeled_partition': 'classes', **BY_LABELS},
 }
@@ -52,8 +47,8 @@ def test_a_trial_that_goes_on_with_images_on_the_host_is_the_single_run(tmp_path
     assert runs.run(tmp_path / 'seeds', **trials) == 0
     assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
     last = runs.records(tmp_path / 'whole')[-1]
-    moved = {'fedavg': 'loss_local', 'semifl': 'mask_rate', 'feddure': 'coarse_effect', 'fed_shvr': 'correction_norm'}
-    assert last[moved[name]] != 0
+    moved = ('loss_local', 'mask_rate', 'loss_inter_client', 'coarse_effect', 'correction_norm')
+    assert last[dict(zip(METHODS, moved, strict=True))[name]] != 0
     if name == 'fedavg':
         assert runs.run(tmp_path / 'fresh', **(changes | {'local__optimizer_state': 'fresh'})) == 0
         kept, fresh = (runs.lines(tmp_path / folder) for folder in ('whole', 'fresh'))

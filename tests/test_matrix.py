@@ -21,10 +21,8 @@ import numpy as np
 import pytest
 from jax.extend import core as jax_core
 
-from configs import default
 from semisfl_jax import algorithms, core, models
-from semisfl_jax import config as config_lib
-from semisfl_jax.training import experiment, inputs
+from semisfl_jax.training import inputs
 from tests import narrow, runs, toy_scenes
 from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
@@ -220,27 +218,6 @@ def test_a_case_in_pairs(case):
     moved, expected = (jax.tree.map(lambda new, old: np.float64(new) - old, r.after, r.before) for r in (many, one))
     for (path, a), b in zip(jax.tree_util.tree_leaves_with_path(moved), jax.tree.leaves(expected), strict=True):
         np.testing.assert_allclose(a, b, rtol=0, atol=bound * np.max(np.abs(b), initial=1e-4), err_msg=str(path))
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
-@pytest.mark.parametrize(('algorithm', 'model'), [('semisfl', 'alexnet'), ('fedavg', 'resnet9')])
-def test_a_round_at_true_size(algorithm, model):
-    """Two clients of four, two images each, two iterations, augmented views: true layers, tiny counts."""
-    config = default.get_config()
-    config.algorithm, config.model.name = algorithm, model
-    config.data.update(name='cifar10', fake=True, fake_size=200, num_labeled=20)
-    config.federation.update(num_clients=4, num_active=2, partition='dirichlet', alpha=0.5)
-    config.update(k_s=2, k_u=2, batch_size=2, server_batch_size=4, queue_size=16)
-    built = experiment.build(config_lib.resolve(config))
-    before = jax.jit(built.algorithm.init)(built.key)
-    federation, cohort, _ = next(inputs.inputs(built, 0))
-    after, metrics = jax.jit(built.algorithm.round)(built.key, before, federation, cohort, np.int32(2))
-    check_moves(Result(*jax.device_get((before, after, metrics)), np.asarray(cohort.ids)), ROWS[algorithm].round, '')
-    losses = metrics['loss_supervised'], metrics['loss_unlabeled']
-    assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves((after, losses)))
-    logits = built.algorithm.predict(after, built.dataset.test_images[:3])
-    assert {value.shape for value in logits.values()} == {(3, 10)}
 
 
 def equations(jaxpr):

@@ -1,6 +1,5 @@
 """The benchmarks of methods, of programs for devices that are not there, and of layers."""
 
-import dataclasses
 import json
 import subprocess
 import sys
@@ -9,16 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import arithmetic, compiled, layers, method_report, method_side
-from benchmarks.compiled import Cell
+from benchmarks import arithmetic, compiled, layers, method_side
 from benchmarks.method_cases import Case, methods
 from semisfl_jax import algorithms
 from semisfl_jax.models import lowerings
 from semisfl_jax.preview import targets
-from tests.marks import skip_without_compiler
 from tests.runs import HANGS, ROOT
-
-MIB = 2**20
 
 
 def command(name, *words):
@@ -47,23 +42,6 @@ def test_all_forms_are_valid_and_share_everything_else():
             flat, others = (c.to_dict() | {f'data.{k}': v for k, v in c.data.items()} for c in (config, plain))
             assert flat[name] == others[name]
         assert config.k_s == dict(method.keys).get('k_s', 4)
-
-
-def test_the_table_shows_what_was_measured():
-    seconds = {'semisfl': [2.0, 1.0, 4.0], 'fedavg:uda': [3.0, 3.0, 3.5]}
-    facts = {
-        name: {'compile_s': 5.25, 'temporary_bytes': 40 * MIB, 'state_bytes': MIB, 'images': 600} for name in seconds
-    }
-    result = {
-        'machine': {'cores': 2, 'platform': 'Linux'},
-        'python': '3.11',
-        'case': dataclasses.asdict(Case((), clients=3, k_s=4, convolution='native')),
-        'seconds': seconds,
-        'facts': {'device': 'cpu (cpu)', 'versions': {'jax': '9.9'}, 'methods': facts},
-    }
-    lines = method_report.table(result).splitlines()
-    assert lines[2] == '| semisfl | 2.00 (1.00 to 4.00) | 1.00 | 300 | 5.2 | 40.0 MiB | 1.00 MiB |'
-    assert lines[3] == '| fedavg:uda | 3.00 (3.00 to 3.50) | 1.50 | 200 | 5.2 | 40.0 MiB | 1.00 MiB |'
 
 
 @pytest.mark.slow
@@ -104,36 +82,6 @@ def test_the_cross_comes_first_and_a_server_alone_is_not_divided():
         ('fedswitch', 'small_cnn'),
         ('supervised_only', 'small_cnn'),
     }
-
-
-def test_tables_of_the_cross_and_of_the_rest():
-    kernels = {'cross_entity_iteration': 130, 'local_step': 1}
-    done = {'bytes': 3 * 2**30, 'fits': True, 'kernels': kernels, 'seconds': 21.4}
-    results = {
-        Cell('h200', 1, 'semisfl', 'cnn'): done,
-        Cell('h200', 1, 'semisfl', 'vgg16'): done | {'fits': False, 'bytes': 200 * 2**30},
-        Cell('h200', 1, 'fed_sh', 'cnn'): {'impossible': 'why'},
-        Cell('h200', 8, 'semisfl', 'vgg16'): {'refused': 'why', 'too_large': True},
-        Cell('h200', 1, 'fed_sh', 'vgg16'): done | {'kernels': {'local_step': 77}},
-    }
-    cross, rest = compiled.tables(results).split('### everything, h200, 1 device\n')
-    assert '| vgg16 | 2e+02 GiB**, too large**, 130, 21 s | **too large** |' in cross
-    assert '| fed_sh | - |' in cross
-    assert '| fed_sh | - | 3 GiB, 77, 21 s |' in rest
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize('name', [targets.HERE, 'h200', 'v5e'])
-def test_what_is_there_is_not_compiled_again(tmp_path, name):
-    """A small model; for another device where its compiler is installed."""
-    if name != targets.HERE:
-        skip_without_compiler(name)
-    words = [f'--target={name}', '--methods=semisfl', '--families=small_cnn', '--devices=1', f'--out={tmp_path}']
-    assert '1 programs, 0 of them there' in command('compiled', *words).stdout
-    (record,) = map(json.loads, (tmp_path / 'compiled.jsonl').read_text().splitlines())
-    assert record['bytes'] > 0
-    assert record['kernels']['cross_entity_iteration'] > 0
-    assert '1 programs, 1 of them there' in command('compiled', *words).stdout
 
 
 # --- layers

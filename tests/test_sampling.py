@@ -174,18 +174,6 @@ def test_replicated_lists_are_read_whole(size, batch, steps):
     assert size == 1 or not np.array_equal(read[passes == 0], read[passes == 1])
 
 
-def test_a_batch_of_a_replicated_list_repeats_images_as_often_as_chance_has_it():
-    """Ten images twice over, batches of four: 20/20 * 18/19 * 16/18 * 14/17 of the batches hold four images."""
-    words = jax.random.bits(jax.random.key(0), (8000,))
-    four = jnp.arange(4), jnp.int32(4), jnp.int32(10)
-    read = np.asarray(jax.vmap(lambda word: sampling.read_replicated(word, jnp.int32(1), *four, 5))(words))
-    different = np.mean([len(set(batch)) == 4 for batch in read.tolist()])
-    expected = 18 / 19 * 16 / 18 * 14 / 17
-    assert abs(different - expected) < 4 * (expected * (1 - expected) / 8000) ** 0.5
-    epochs = np.asarray(jax.vmap(lambda word: sampling.read(word, jnp.arange(4), jnp.int32(10)))(words))
-    assert all(len(set(batch)) == 4 for batch in epochs.tolist())
-
-
 def test_replicated_lists_go_on_across_rounds():
     """Labeled and unlabeled images have lists of their own, and a client goes on where it stopped."""
     data, read = federation([7, 6], labeled_sizes=[3, 0]), []

@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, compare
-from semisfl_jax.algorithms.semifl import SemiFL, build_statistics, draw_sets, of_epochs, pair
+from semisfl_jax import algorithms
+from semisfl_jax.algorithms.semifl import SemiFL, build_statistics, draw_sets, of_epochs
 from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import HParams, Local, optimizer
 from semisfl_jax.training import diagnostics
@@ -68,7 +68,8 @@ class Server(linear.Server):
             found |= self.serve(k_s)
         self.refresh()
         self.after_server = dict(self.student)
-        found |= self.visit(ids)
+        if self.round >= self.h.pre_rounds:
+            found |= self.visit(ids)
         if self.h.options.order != 'server_first':
             found |= self.serve(k_s)
         self.refresh()
@@ -178,16 +179,9 @@ class Server(linear.Server):
             losses.append(both(*w))
             w = self.descend(w, optimizer, lambda *w, both=both: sum(both(*w)))
         of_fix, of_mix = np.mean(losses, axis=0)
-        return {
-            'w': w,
-            'fix': len(fix),
-            'images': len(images),
-            'loss_local': of_fix + of_mix,
-            'loss_fix': of_fix,
-            'loss_mix': of_mix,
-            'client_steps': len(batches),
-            'client_images': sum(len(one) for one, _ in batches),
-        }
+        counts = {'client_steps': len(batches), 'client_images': sum(len(one) for one, _ in batches)}
+        measured = {'loss_local': of_fix + of_mix, 'loss_fix': of_fix, 'loss_mix': of_mix}
+        return {'w': w, 'fix': len(fix), 'images': len(images), **measured, **counts}
 
     def batches(self, key, fix, images):
         """(places of FIX, places of MIX) of every batch. In epochs, the last of a pass may be short, and MIX is new."""
@@ -217,7 +211,7 @@ def trained(w, x, key):
 
 CASES = {
     'default': {},
-    'server first': {'options': SemiFL(order='server_first', **PASS)},
+    'server first, alone in the first round': {'options': SemiFL(order='server_first', **PASS), 'pre_rounds': 1},
     'clients first, epochs, keeps momentum': {
         'local': Local(epochs=2, optimizer_state='kept'),
         'options': SemiFL(order='clients_first', batch_norm_data='server', clip_norm=0.3, global_momentum=0.9, **PASS),
@@ -237,11 +231,10 @@ def test_rounds_equal_the_ones_in_numpy(case):
             np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
         linear.assert_close(state, server, ('student',))
         rates.append(float(metrics['mask_rate']))
-        np.testing.assert_array_equal(metrics['loss_local'], metrics['loss_unlabeled'])
-    assert all(0.05 < rate < 0.95 for rate in rates), rates
+    assert all(0.05 < rate < 0.95 for rate in rates[CASES[case].get('pre_rounds', 0) :]), rates
     assert algorithm.headline == 'student'
     expected = {'student': server.student}
-    if case == 'server first':  # two moments of one round
+    if 'server first' in case:  # two moments of one round
         expected['after_server'] = server.after_server
     predictions = algorithm.predict(state, FEDERATION.client_images)
     x = np.asarray(toy.VIEWS.normalize(FEDERATION.client_images), np.float64).reshape(-1, int(np.prod(toy.SHAPE)))
@@ -251,25 +244,16 @@ def test_rounds_equal_the_ones_in_numpy(case):
 
 
 @pytest.mark.slow
-def test_where_a_round_ends_with_the_average_a_run_evaluates_after_the_server_too(tmp_path, capsys):
-    """In the lines of metrics.jsonl, the diagnostics and the comparison, beside what it is judged by."""
+def test_where_a_round_ends_with_the_average_a_run_evaluates_after_the_server_too(tmp_path):
     changes = {'threshold': 0.115, 'semifl__order': 'server_first', 'diagnostics_every': 1}  # some are confident soon
     assert runs.run(tmp_path, algorithm='semifl', rounds=2, **changes) == 0
-    accuracy = {'student': [], 'after_server': []}
     for number, record in enumerate(runs.records(tmp_path), start=1):
         arrays = diagnostics.load(tmp_path, number)
-        assert 'agreement' not in arrays
         assert not np.array_equal(arrays['student_test'], arrays['after_server_test'])
-        for name, values in accuracy.items():
+        for name in ('student', 'after_server'):
             table = arrays[f'{name}_test']
-            values.append(table.trace() / table.sum())
-            assert record[f'{name}_accuracy'] == pytest.approx(values[-1])
+            assert record[f'{name}_accuracy'] == pytest.approx(table.trace() / table.sum())
     assert json.loads((tmp_path / 'summary.json').read_text())['headline'] == 'student'
-    capsys.readouterr()
-    assert compare.main(['compare', str(tmp_path)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith(f'  semifl: after_server {100 * np.mean(accuracy["after_server"]):.2f} ')
-    assert lines[1].startswith(f'* semifl: student {100 * np.mean(accuracy["student"]):.2f} ')
 
 
 KEPT = {'local': Local(epochs=1, optimizer_state='kept'), 'threshold': 0.75}
@@ -318,18 +302,6 @@ def test_when_all_sit_out_the_server_makes_no_step():
     chex.assert_trees_all_equal(state.server, start.server)
 
 
-@pytest.mark.slow
-def test_warm_up_rounds_leave_clients_out():
-    for order in ('server_first', 'clients_first'):
-        changes = {'pre_rounds': 1, 'options': SemiFL(order=order, **PASS)}
-        one, metrics = play([1, 2, 4], **changes)
-        assert np.isnan(metrics['loss_local'])
-        server, _ = play([1, 2, 4], weight=[0.0, 0.0, 0.0], options=changes['options'])
-        chex.assert_trees_all_close(one.student, server.student, rtol=1e-5, atol=1e-6)
-        _, metrics = play([1, 2, 4], one, **changes)
-        assert metrics['loss_local'] > 0
-
-
 def test_without_batch_norm_there_is_no_pass():
     views, untouched = toy.VIEWS, toy.model().init(rng.root(0))
     plain = untouched._replace(**{name: {'params': getattr(untouched, name)['params']} for name in ('bottom', 'top')})
@@ -357,27 +329,6 @@ def test_fix_is_what_is_confident_and_mix_is_drawn_from_all():
     assert np.sum((counts - 16000 / 9) ** 2) / (16000 / 9) < 26.1
     distinct = np.mean([len(set(row)) == 4 for row in mix])  # 9 * 8 * 7 * 6 / 9^4 with replacement
     np.testing.assert_allclose(distinct, 9 * 8 * 7 * 6 / 9**4, atol=0.03)
-
-
-def test_the_table_of_the_largest_client_changes_no_draw():
-    small, large = (
-        draw_sets(jax.random.key(3), jnp.asarray(np.pad(CONFIDENT, (0, more))), jnp.int32(9)) for more in (0, 20)
-    )
-    for field in ('fix', 'mix'):
-        np.testing.assert_array_equal(getattr(small, field)[:4], getattr(large, field)[:4])
-
-
-def test_both_sets_are_read_epoch_after_epoch_and_paired_at_random():
-    sets = draw_sets(jax.random.key(1), jnp.asarray(CONFIDENT), jnp.int32(9))
-    epochs = 300
-    fix, mix = jax.device_get(pair(jax.random.key(2), sets, jnp.arange(4 * epochs)))
-    for read, image_set in ((fix, sets.fix), (mix, sets.mix)):
-        for epoch in read.reshape(epochs, 4):
-            np.testing.assert_array_equal(np.sort(epoch), np.sort(image_set[:4]))
-    partners = [set(mix[fix == position]) for position in (1, 4, 5, 7)]
-    assert partners == [set(np.asarray(sets.mix[:4]))] * 4
-    orders = {tuple(row) for row in fix.reshape(epochs, 4)}
-    assert len(orders) == 24
 
 
 def test_in_epochs_mix_is_drawn_anew_at_every_access():

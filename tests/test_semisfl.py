@@ -7,64 +7,17 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
-from semisfl_jax import core
-from semisfl_jax.core import cross_entity, losses, queue, rng, supervised
-from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.core.state import trainable, with_parameters
+from semisfl_jax.core import cross_entity, supervised
+from semisfl_jax.core.hparams import HParams, learning_rate
 from semisfl_jax.core.supervised import BLOCK
-from semisfl_jax.core.types import SplitParams
-from tests import draws, linear, toy
+from tests import linear, toy
 from tests.first_states import start
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
-from tests.trees import assert_trees_close
 
 ROW = Row(f'{STUDENT} {TEACHER} {HEADS}', f'{STUDENT} student.proj')
-
-
-@pytest.mark.parametrize(('split_index', 'projection'), slow_but([(1, 'mlp'), (2, 'none')]))
-def test_one_client_equals_unsplit_training(split_index, projection):
-    """With N_h = 1 the cross-entity phase is SGD of one whole model on the client's batches (Eq. 7 and 8)."""
-    hparams = dataclasses.replace(toy.HPARAMS, queue='off')
-    model, federation, lr, key = toy.model(split_index, projection), toy.federation(), 0.05, rng.root(1)
-    state = core.init_state(key, model, queue.build(hparams, model.projection_size))
-    cohort = toy.cohort([3])
-    after, _ = jax.jit(core.build_cross_entity(model, toy.VIEWS, hparams))(key, state, federation, cohort, lr)
-
-    def logits_and_rows(variables, images, train, t):
-        stream = rng.fold(key, 'cross_entity', 0)
-        dropout = rng.fold(stream, 'student_dropout', 3, t), rng.fold(stream, 'top_dropout', 3, t)
-        features, bottom = model.bottom(variables.bottom, toy.VIEWS.normalize(images), dropout[0], train)
-        logits, top = model.top(variables.top, features, dropout[1], train)
-        return logits, model.project(variables.proj, features), SplitParams(bottom, top, variables.proj)
-
-    whole, sgd = state.student, optimizer(hparams, lr)
-    momentum = sgd.init(trainable(whole))
-    rows, _ = draws.client_rows(key, federation, cohort, hparams.batches)
-    for t in range(hparams.k_u):
-        images = federation.client_images[rows[0, t]]
-        weak, strong = (
-            getattr(toy.VIEWS, name)(rng.fold(key, 'cross_entity', 0, name, 3, t), images)
-            for name in ('weak', 'strong')
-        )
-        logits, keys, _ = logits_and_rows(state.teacher, weak, False, t)
-        confidence, guess = jnp.max(jax.nn.softmax(logits), -1), jnp.argmax(logits, -1)
-        confident = confidence >= hparams.threshold
-        references = losses.References(keys, guess, confident, jnp.ones_like(confident))
-
-        def loss(parameters, whole=whole, strong=strong, references=references, t=t):
-            logits, rows, moved = logits_and_rows(with_parameters(whole, parameters), strong, True, t)
-            h_term = jnp.mean(losses.consistency_rows(logits, references.labels, references.confident))
-            c_rows = losses.contrastive_rows(rows, references.labels, references, hparams.temperature)
-            return h_term + jnp.mean(c_rows), moved
-
-        gradient, whole = jax.grad(loss, has_aux=True)(trainable(whole))
-        updates, momentum = sgd.update(gradient, momentum, trainable(whole))
-        whole = with_parameters(whole, optax.apply_updates(trainable(whole), updates))
-    assert_trees_close(after.student, whole, rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize(('most', 'at_once'), slow_but([(BLOCK, 6), (4, 3)], (BLOCK, 6)))

@@ -15,17 +15,9 @@ from semisfl_jax.training import evaluation, metrics
 from semisfl_jax.training.events import Progress
 
 
-@pytest.mark.parametrize(
-    ('value', 'text'),
-    [
-        (np.float32(0.1), '0.1'),  # not 0.10000000149011612
-        (jnp.float32(1) / 3, '0.33333334'),
-        (np.float32(np.nan), 'null'),
-        (jnp.int32(7), '7'),
-    ],
-)
-def test_numbers_by_their_shortest_digits(value, text):
-    assert json.dumps(metrics.plain(value)) == text
+def test_numbers_by_their_shortest_digits():
+    values = np.float32(0.1), jnp.float32(1) / 3, np.float32(np.nan), jnp.int32(7)
+    assert [json.dumps(metrics.plain(value)) for value in values] == ['0.1', '0.33333334', 'null', '7']
 
 
 @pytest.fixture
