@@ -26,7 +26,7 @@ from tests import sharing  # noqa: E402
 # beside what dropping does not give back.
 FULL, GROWTH = 1100 * 2**20, 400 * 2**20
 KEPT_FROM_SECONDS = 0.0  # the small programs of step-by-step twins are shared between files and workers, too
-LONGEST = ('matrix', 'as_for_users', 'devices', 'train_stops', 'failures', 'semisfl')  # files that begin first
+LONGEST = ('matrix', 'keys', 'as_for_users', 'devices', 'train_stops', 'fedmatch')  # files that begin first
 STARTED = time.monotonic()
 
 

@@ -7,6 +7,7 @@ differences, and travel from the server to clients as messages. tests/test_phase
 """
 
 import functools
+from collections import deque
 from typing import NamedTuple
 
 import jax
@@ -16,7 +17,7 @@ import numpy as np
 from semisfl_jax.core import rng
 from semisfl_jax.core.types import Cohort, SplitParams
 from semisfl_jax.models import SplitModel
-from tests import draws, toy, twin
+from tests import draws, toy
 
 FEATURES, WIDTH = 3, 3
 PIECES = ('bottom', 'top', 'proj')
@@ -91,14 +92,82 @@ def gradients_of(loss, arrays):
     return [differences(at(place), x) for place, x in enumerate(arrays) if x is not None]
 
 
-class Sgd(twin.Sgd):
-    """PyTorch's SGD of one array."""
+class Sgd:
+    """PyTorch's SGD of an array or of a tree of them: L2 term, momentum, Nesterov."""
+
+    def __init__(self, h, lr):
+        self.h, self.lr, self.velocity = h, lr, None
 
     def step(self, w, gradient):
-        gradient = gradient + self.h.weight_decay * w
-        self.velocity = gradient if self.velocity is None else self.h.momentum * self.velocity + gradient
-        ahead = gradient + self.h.momentum * self.velocity if self.h.nesterov else self.velocity
-        return w - self.lr * ahead
+        h = self.h
+        gradient = jax.tree.map(lambda g, w: g + h.weight_decay * w, gradient, w)
+        before = jax.tree.map(np.zeros_like, gradient) if self.velocity is None else self.velocity
+        self.velocity = jax.tree.map(lambda v, g: h.momentum * v + g, before, gradient)
+        ahead = jax.tree.map(lambda v, g: g + h.momentum * v if h.nesterov else v, self.velocity, gradient)
+        return jax.tree.map(lambda w, d: w - self.lr * d, w, ahead)
+
+
+class Adam:
+    """PyTorch's."""
+
+    def __init__(self, h, lr):
+        self.h, self.lr, self.first, self.second, self.t = h, lr, 0.0, 0.0, 0
+
+    def step(self, w, gradient):
+        gradient, beta = gradient + self.h.weight_decay * w, self.h.momentum
+        self.t += 1
+        self.first = beta * self.first + (1 - beta) * gradient
+        self.second = 0.999 * self.second + 0.001 * gradient**2
+        size = np.sqrt(self.second / (1 - 0.999**self.t)) + 1e-8
+        return w - self.lr * self.first / (1 - beta**self.t) / size
+
+
+class Queues:
+    """The three policies, one entry (key, label, confident) per slot."""
+
+    def __init__(self, h, key=None, width=0):
+        self.h = h
+        self.clear()
+        if h.queue == 'single_ring':  # which starts as random unit vectors
+            rows = jax.random.normal(rng.fold(key, 'queue'), (h.queue_size, width))
+            self.slots = list(rows / jnp.linalg.norm(rows, axis=1, keepdims=True))
+
+    def clear(self):
+        self.slots = [None] * self.h.queue_size  # what lies in slots that no key has entered
+        self.first, self.second = deque(maxlen=self.h.queue_size), deque(maxlen=self.h.queue_size)
+
+    def padding(self, ring):
+        counts = self.h.queue_empty_slots == 'count' or (
+            self.h.queue_empty_slots == 'auto' and self.h.queue == 'single_ring'
+        )
+        return [(slot, -1, False) for slot in self.slots[len(ring) :]] if counts else []
+
+    def seen_by_supervised(self):
+        if self.h.queue == 'off':
+            return []
+        if self.h.queue == 'single_ring':  # every label is true or as good as true
+            return [(key, label, True) for key, label, _ in self.first] + self.padding(self.first)
+        return list(self.first) + self.padding(self.first)
+
+    def seen_by_clients(self):
+        if self.h.queue == 'off':
+            return []
+        if self.h.queue == 'single_ring':
+            return list(self.first) + self.padding(self.first)
+        return [*self.second, *self.padding(self.second), *self.first, *self.padding(self.first)]
+
+    def add_supervised(self, entries):
+        if self.h.queue == 'single_ring':  # the flag is not written, and a fresh slot's is False
+            entries = [(key, label, False) for key, label, _ in entries]
+        self.first.extend(entries)
+
+    def add_unlabeled(self, entries, t):
+        if self.h.queue == 'single_ring':
+            self.first.extend(entries)
+        else:
+            self.second.extend(entries)
+            if (t + 1) % self.h.queue_stride == 0:
+                self.first.extend(entries)
 
 
 def project(features, w):
@@ -157,7 +226,7 @@ class Server:
         self.key, self.h, self.labels_by = key, h, labels_by
         self.student, self.teacher = numbers(student), numbers(student)
         self.contrasts, self.round, self.t = labels_by == 'teacher', 0, 0
-        self.queue = twin.Queues(h, key, WIDTH)
+        self.queue = Queues(h, key, WIDTH)
 
     def learning_rate(self):
         progress = min(self.round / self.h.lr_rounds, 1.0)

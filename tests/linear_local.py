@@ -166,7 +166,9 @@ class Server(linear.Server):
         return math.exp(-5 * (1 - self.round / local.ramp_rounds) ** 2)
 
     def trusts_student(self, federation, rows, known, key):
-        """The labels that the received student is sure of, in the images of the round."""
+        """By the labels that the received student is sure of, in the images of the round."""
+        if self.h.options.mode != 'switch':
+            return self.h.options.mode == 'student'
         seen = []
         for t, (read, labeled) in enumerate(zip(rows, known, strict=True)):
             x = self.pixels('weak', rng.fold(key, 'skew', t), federation.client_images[read])
@@ -175,3 +177,25 @@ class Server(linear.Server):
                 int(row.argmax()) for row, own in zip(p, labeled, strict=True) if row.max() >= self.h.threshold > own
             ]
         return not self.asks_teacher(seen)
+
+
+class OneAfterAnother(Server):
+    """SplitFed's second version: the top goes from client to client in a random order, and its optimizer with it."""
+
+    def local_phase(self, federation, ids, visits):
+        self.top, self.of_top = self.student['top'], linear.Adam(self.h, self.lr)
+
+        def turn(pair):
+            return int(jax.random.bits(rng.fold(self.key, 'local', self.round, pair[0], 'turn')))
+
+        self.order = sorted(zip(ids, visits, strict=True), key=turn)
+        found = super().local_phase(federation, *zip(*self.order, strict=True))
+        self.student['top'] = self.top
+        return found
+
+    def train(self, federation, client, rows, known):
+        self.student = self.student | {'top': self.top}
+        self.kept[client] = {'bottom': linear.Adam(self.h, self.lr), 'top': self.of_top}
+        student, measured = super().train(federation, client, rows, known)
+        self.top = student['top']
+        return student, measured

@@ -65,7 +65,7 @@ QUEUE = of(
     'core/queue.py',
     'queue phases',
     ('the first rows stay', 'offset + (pushed - 1 - offset) // size * size', 'jnp.where(offset < pushed, offset, -1)'),
-    ('keys that are not due move the head', 'ring.head + pushed)', 'ring.head + rows)', 'failures'),
+    ('keys that are not due move the head', 'ring.head + pushed)', 'ring.head + rows)'),
     ('padding enters', 'row = place if mask is None', 'row = place if True'),
     ('an empty slot is filled', 'written = place >= 0', 'written = place >= -size'),
     ('stride from the first iteration', '(t + 1) % self.stride', 't % self.stride'),
@@ -113,7 +113,7 @@ FREQUENCY = of(
 
 SAMPLING = of(
     'core/sampling.py',
-    'sampling fedavg phases semifl semifl_pieces',
+    'sampling fedavg phases semifl',
     ('every epoch in one order', '_mix(seed_bits ^ _mix(epoch', '_mix(seed_bits ^ 0 * _mix(epoch'),
     ('with replacement', 'offset // size, offset % size', 'offset, 0 * offset'),
     ('every round reads the first images', 'participations * steps + iteration', 'iteration'),
@@ -139,7 +139,7 @@ SAMPLING = of(
 
 CROSS_ENTITY = of(
     'core/cross_entity.py',
-    'phases semisfl fedswitch_sl',
+    'phases semisfl',
     ('views of every round the same', "'cross_entity', index)", "'cross_entity')"),
     ('views of every client the same', 'rng.fold(key, name, client, t)', 'rng.fold(key, name, 0, t)'),
     ('students see the weak view', "(views.strong)(keys['strong']", "(views.weak)(keys['weak']"),
@@ -156,7 +156,7 @@ CROSS_ENTITY = of(
 
 CROSS_ENTITY_LOSS = of(
     'core/cross_entity.py',
-    'phases semisfl fedswitch_sl row_losses',
+    'phases semisfl row_losses',
     ('the truth labels', 'jnp.where(labeled, truth, made.labels)', 'truth'),
     ('own labels are doubtful', 'made.confident | labeled', 'made.confident'),
     ('dropout of another stream', "keys['top_dropout'])", "keys['student_dropout'])"),
@@ -169,7 +169,7 @@ CROSS_ENTITY_LOSS = of(
 
 LABELING = of(
     'core/cross_entity.py',
-    'phases semisfl fedswitch_sl',
+    'phases semisfl',
     ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
     ('student and teacher swapped', 'jnp.where(teaches,', 'jnp.where(~teaches,'),
 )
@@ -194,12 +194,12 @@ SUPERVISED = of(
     ('every block draws the same', 'numbers = carry[0].step +', 'numbers = 0 +'),
     ('every step of a block reads the same', 'of_steps[i]', 'of_steps[0]'),
     ('blocks overlap', 'k_s - index * BLOCK, BLOCK', 'k_s - index, BLOCK'),
-    ('kept momentum is forgotten', 'state = state.replace(opt_state=opt_state)', 'pass', 'phases semifl semifl_pieces'),
+    ('kept momentum is forgotten', 'state = state.replace(opt_state=opt_state)', 'pass', 'phases semifl'),
 )
 
 LOCAL = of(
     'core/local.py',
-    'phases fedavg splitfed',
+    'phases fedavg',
     ('every round with the same views', "rng.fold(key, 'local', state.round)", "rng.fold(key, 'local')"),
     ('clients share their views', 'rng.fold(round_key, client)', 'round_key'),
     ('clients without images count', 'cohort.weight * (images > 0)', 'cohort.weight'),
@@ -319,18 +319,18 @@ OTHERS = [
     ),
     *of(
         'algorithms/fedswitch.py',
-        'switching',
+        'fedswitch',
         ('the boundary itself is skewed', 'skew(counts) > beta_iid', 'skew(counts) >= beta_iid'),
         ('no evidence is even', 'jnp.log(float(classes)))', '0.0)'),
     ),
     *of(
         'algorithms/fedswitch_sl.py',
-        'phases fedswitch_sl',
+        'phases',
         ('every image counts for the switch', 'confident & weak.unlabeled', 'labels >= 0'),
     ),
     *of(
         'algorithms/semifl.py',
-        'static_batch_norm semifl semifl_pieces',
+        'batch_norm semifl',
         ('images of server and clients swapped', '(positions < labeled)[:', '(positions >= labeled)[:'),
         ('the last batch left out', '-(-count // batch)', 'count // batch'),
     ),
@@ -344,7 +344,7 @@ OTHERS = [
         'core/local.py',
         'phases semisfl fedavg',
         ('one pre-round more', 'state.round < hparams.pre_rounds', 'state.round <= hparams.pre_rounds'),
-        ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases splitfed'),
+        ('one stream of dropout', "rng.fold(key, 'bottom')", "rng.fold(key, 'top')", 'phases'),
     ),
     *of(
         'algorithms/fed_shvr.py',

@@ -1,4 +1,4 @@
-"""BatchNorm's running variance, against NumPy and, where it is installed, PyTorch."""
+"""BatchNorm's running variance, statistics that are taken afresh, and rows that are not there, against NumPy."""
 
 import functools
 
@@ -8,13 +8,17 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import models
+from semisfl_jax import core, models
 from semisfl_jax.algorithms import semifl
-from semisfl_jax.config import command_line
+from semisfl_jax.core import rng
+from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.models import layers
 from semisfl_jax.training import experiment
-from tests import runs, toy
+from tests import draws, linear, runs, toy
 from tests.convolution import convolve
+from tests.trees import assert_trees_close
+
+KEY = jax.random.key(5)
 
 VARIANCES = {'biased': 0, 'unbiased': 1}  # what is subtracted from n, NumPy's ddof
 
@@ -96,27 +100,6 @@ def test_a_single_number_has_the_variance_zero():
     np.testing.assert_allclose(moved['batch_stats']['var'], 0.9, rtol=1e-6)
 
 
-@pytest.mark.parametrize('variance', VARIANCES)
-def test_as_pytorch(variance):
-    """`unbiased` is PyTorch's step, and with `recompute` its cumulative average (momentum None); `biased` is not."""
-    torch = pytest.importorskip('torch')
-    model = one_layer(variance)
-    variables = model.init(jax.random.key(0))
-    batches = np.random.default_rng(0).normal(1.0, 2.0, (3, 2, 2, 2, 3)).astype(np.float32)
-    step, average = torch.nn.BatchNorm2d(4), torch.nn.BatchNorm2d(4, momentum=None)
-    moved = variables.bottom
-    for images in batches:
-        _, moved = model.bottom(moved, jnp.asarray(images), None, True)
-        rows = torch.from_numpy(convolved(variables.bottom, images)).float().permute(0, 3, 1, 2)
-        step(rows)
-        average(rows)
-    taken = semifl.recompute_statistics(model, variables, jnp.asarray(batches).__getitem__, 3, jax.random.key(1)).bottom
-    for statistics, expected in ((normed(moved), step), (normed(taken), average)):
-        np.testing.assert_allclose(statistics['mean'], expected.running_mean, rtol=1e-4, atol=1e-6)
-        close = np.allclose(statistics['var'], expected.running_var, rtol=1e-4)
-        assert close == (variance == 'unbiased')
-
-
 @pytest.mark.slow
 def test_the_key_reaches_the_model_of_a_run():
     """One step on two images of 8 x 8 pixels: what the first variance moved by differs by 128 / 127."""
@@ -131,9 +114,104 @@ def test_the_key_reaches_the_model_of_a_run():
     np.testing.assert_allclose(moves[1] / moves[0], 128 / 127, rtol=1e-4)
 
 
-@pytest.mark.parametrize('algorithm', ['fedavg', 'fedprox', 'splitfed', 'semifl'])
-def test_official_settings_of_pytorch_implementations(algorithm):
-    """FedMatch's model has no BatchNorm."""
-    words = ['launch.py', runs.DIGITS, f'--config.algorithm={algorithm}']
-    assert command_line.parse(words).config.model.batch_norm_variance == 'biased'
-    assert command_line.parse([*words, '--config.setting=official']).config.model.batch_norm_variance == 'unbiased'
+# --- taken afresh
+
+
+def statistics(variables, batches, ddof):
+    """Mean over batches of the mean and the variance that each BatchNorm of `toy.model` sees in each batch."""
+    bottom, top = jax.device_get((variables.bottom, variables.top))
+    seen = []
+    for x in batches:
+        of_batch = []
+        for layer in (bottom['params']['layer_0'], top['params']['layer_1']):
+            y = convolve(np.asarray(x), layer['kernel'], 1) + layer['bias']
+            mean, variance = y.mean((0, 1, 2)), y.var((0, 1, 2))
+            of_batch += [mean, y.var((0, 1, 2), ddof=ddof)]
+            y = (y - mean) / np.sqrt(variance + 1e-5) * layer['norm']['scale'] + layer['norm']['bias']
+            x = np.maximum(y.reshape(len(y), 3, 2, 3, 2, 4).max((2, 4)) if y.shape[-1] == 4 else y, 0)
+        seen.append(of_batch)
+    return [np.mean(values, axis=0) for values in zip(*seen, strict=True)]
+
+
+@pytest.mark.parametrize('variance', VARIANCES)
+def test_cumulative_average(variance):
+    model = toy.model(split_index=1, top_norm=True, variance=variance)
+    variables = model.init(jax.random.key(0))
+    variables = variables._replace(  # old statistics must not matter
+        bottom={**variables.bottom, 'batch_stats': jax.tree.map(lambda x: x + 7.0, variables.bottom['batch_stats'])}
+    )
+    images = np.random.default_rng(0).normal(1.0, 2.0, (30, *toy.SHAPE)).astype(np.float32)
+    rows = np.random.default_rng(1).permutation(30)[:24].reshape(4, 6)
+    got = jax.jit(lambda v, rows, images: semifl.recompute_statistics(model, v, lambda t: images[rows[t]], 4, KEY))(
+        variables, rows, images
+    )
+    norms = [got.bottom['batch_stats']['layer_0']['norm'], got.top['batch_stats']['layer_1']['norm']]
+    norms = [norm[kind] for norm in norms for kind in ('mean', 'var')]
+    for value, expected in zip(norms, statistics(variables, images[rows], VARIANCES[variance]), strict=True):
+        np.testing.assert_allclose(value, expected, rtol=1e-4, atol=1e-5)  # n is 216 and 54
+    for name in ('bottom', 'top'):
+        assert getattr(got, name)['params'].keys() == getattr(variables, name)['params'].keys()
+    for old, new in zip(jax.tree.leaves(variables.top['params']), jax.tree.leaves(got.top['params']), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_pieces_without_batch_norm():
+    plain = models.build('small_cnn', 3, (8, 8, 1))
+    variables = plain.init(jax.random.key(0))
+    assert semifl.recompute_statistics(plain, variables, jnp.zeros((2, 4, 8, 8, 1)).__getitem__, 2, KEY) is variables
+
+
+@pytest.mark.parametrize('whose', ['all', 'server'])
+def test_whose_images_the_statistics_are_of(whose):
+    """A mean over batches of 8, of 12 images of the server and 9 + 13 of two clients, or of those 12 alone; the last
+    batch is filled up with images of the next epoch."""
+    federation, model = toy.federation(), linear.model()
+    federation = federation.replace(size=federation.size.at[jnp.array([0, 1, 3])].set(0).at[2].set(9).at[4].set(13))
+    images = [np.asarray(federation.server_images)]
+    if whose == 'all':
+        held = np.asarray(federation.index)
+        images += [np.asarray(federation.client_images)[held[client, :size]] for client, size in ((2, 9), (4, 13))]
+    images = np.concatenate(images)
+    assert len(images) == {'all': 34, 'server': 12}[whose]
+    variables = model.init(KEY)
+    found = jax.jit(semifl.build_statistics(model, toy.VIEWS, whose, 8))(KEY, variables, federation)
+    word = jax.random.bits(rng.fold(KEY, 'batch_norm', 'order'))
+    order = draws.read(word, jnp.arange(-(-len(images) // 8) * 8), jnp.int32(len(images)))
+    pixels = np.asarray(toy.VIEWS.normalize(images[np.asarray(order)]), np.float64).reshape(len(order), -1)
+    expected = np.mean(pixels @ np.asarray(variables.bottom['params']['w'], np.float64), axis=0)
+    np.testing.assert_allclose(found.bottom['batch_stats']['mean'], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(found.bottom['params']['w'], variables.bottom['params']['w'])
+
+
+# --- rows that are not there
+
+BATCH, THERE = 7, 3
+
+
+def run(model, student, images, weight, rows):
+    """Logits, statistics, and the gradient of a weighted sum of squares of the logits."""
+
+    def loss(parameters):
+        variables = with_parameters(student, parameters)
+        logits, moved = core.forward(model, variables, images, rng.root(3), True, rows)
+        return jnp.sum(logits**2 * weight[:, None]) / jnp.sum(weight), (logits, moved)
+
+    gradient, (logits, moved) = jax.grad(loss, has_aux=True)(trainable(student))
+    return logits, moved, gradient
+
+
+@pytest.mark.parametrize('variance', ['biased', 'unbiased'])
+def test_rows_that_are_not_there_change_nothing(variance):
+    """Outputs, gradients and BatchNorm, on both sides of the cut, are those of a batch of the others alone."""
+    model = toy.model(split_index=1, top_norm=True, variance=variance)  # with dropout
+    student = model.init(rng.root(0))
+    images = jax.random.normal(jax.random.key(1), (BATCH, *toy.SHAPE))
+    images = images.at[THERE:].mul(50.0)  # the others would be seen in every statistic
+    valid = jnp.arange(BATCH) < THERE
+    padded, moved, gradient = run(model, student, images, valid.astype(jnp.float32), valid)
+    expected_logits, expected, expected_gradient = run(model, student, images[:THERE], jnp.ones(THERE), None)
+    np.testing.assert_allclose(padded[:THERE], expected_logits, rtol=2e-3, atol=1e-4)
+    assert_trees_close(moved, expected, rtol=2e-3, atol=1e-4)
+    assert_trees_close(gradient, expected_gradient, rtol=5e-3, atol=5e-4)
+    without, _, _ = run(model, student, images, valid.astype(jnp.float32), None)
+    assert not np.allclose(without[:THERE], expected_logits, rtol=0.1, atol=0.01)

@@ -38,13 +38,6 @@ def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
 
 
-@pytest.mark.slow
-def test_it_can_be_switched_off(tmp_path, monkeypatch):
-    (hits, misses), _ = start(tmp_path, monkeypatch, 'run', compilation_cache=False, algorithm='supervised_only')
-    assert (hits, misses) == (0, 0)
-    assert not (tmp_path / 'cache' / 'semisfl_jax' / 'compiled').exists()
-
-
 def test_garbage_is_left_alone_only_meanwhile():
     @machine.without_collecting()
     def fail():

@@ -1,7 +1,8 @@
-"""One device and eight: rounds give the same numbers. Whole runs are in tests/test_devices_runs.py."""
+"""One device and eight, made of the CPU in a process of its own, in which this file is read again: the same numbers."""
 
 import dataclasses
 import functools
+import os
 
 import chex
 import jax
@@ -11,24 +12,38 @@ import pytest
 from jax.extend import core as jax_core
 
 from semisfl_jax import algorithms, core, data
-from semisfl_jax.algorithms.fed_shvr import FedShvr
-from semisfl_jax.algorithms.feddure import FedDure
+from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.fedswitch import FedSwitch
 from semisfl_jax.algorithms.semifl import SemiFL
+from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import rng, sampling
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import Cohort
-from tests import eight_devices, linear, toy
+from semisfl_jax.training import experiment
+from semisfl_jax.training.driver import Driver
+from tests import linear, runs, toy
+from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
-from tests.trees import assert_trees_close
+
+DEVICES = 8
+FLAG = f'--xla_force_host_platform_device_count={DEVICES}'
+INSIDE = FLAG in os.environ.get('XLA_FLAGS', '')
+inside = pytest.mark.skipif(not INSIDE, reason='runs in a process of its own')
 
 
-@pytest.mark.skipif(eight_devices.INSIDE, reason='is that process')
-@pytest.mark.parametrize(('flags', 'marks'), eight_devices.PASSES[:2])
+@pytest.mark.skipif(INSIDE, reason='is that process')
+@pytest.mark.parametrize(
+    ('flags', 'marks'),
+    [
+        pytest.param(UNOPTIMIZED, 'not slow', id='every time'),
+        pytest.param(UNOPTIMIZED, 'slow and not as_for_users', marks=pytest.mark.slow, id='slow'),
+        pytest.param('--xla_llvm_disable_expensive_passes=true', 'as_for_users', marks=pytest.mark.slow, id='bytes'),
+    ],
+)
 def test_on_eight_devices(flags, marks):
-    """Runs all other tests of this file."""
-    eight_devices.run_tests(__file__, flags, marks)
+    """Runs all other tests of this file that have these marks."""
+    runs.run_tests(__file__, flags=f'{FLAG} {flags}', marks=marks)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,8 +58,6 @@ class Case:
     streamed: bool = False
     top_norm: bool = False
     linear: bool = False  # the model of tests/linear.py, whose programs are small
-    order: int = 1  # -1: the cohort backwards
-    seed: int = 0  # of the first model
 
 
 CLIENTS = 12
@@ -65,7 +78,7 @@ def build(case, devices):
 def inputs(case, mesh, hparams, index):
     """Federation and cohort of a round, on the devices."""
     federation = toy.federation(CLIENTS, case.labels_at_clients)
-    ids = ((np.arange(case.active) + 3 * index) % CLIENTS)[:: case.order].copy()
+    ids = (np.arange(case.active) + 3 * index) % CLIENTS
     visits = np.full(CLIENTS, index, np.int32)
     cohort = data.make_cohort(ids, visits, core.padded_size(mesh, case.active))
     divided = Cohort(*(core.shard(mesh, x.shape, np.asarray(x).__getitem__) for x in cohort))
@@ -80,18 +93,11 @@ def inputs(case, mesh, hparams, index):
     return placed, divided
 
 
-@functools.cache
-def program(case, devices):
-    """Method, compiled round, mesh and hyper-parameters; the order of the cohort makes no other program."""
-    algorithm, mesh, hparams = build(case, devices)
-    return algorithm, jax.jit(algorithm.round, donate_argnums=1), mesh, hparams
-
-
-@functools.cache
 def two_rounds(case, devices):
     """State and metrics after each round. A louder top lets pseudo-labels fall on both sides of the threshold."""
-    algorithm, run, mesh, hparams = program(dataclasses.replace(case, order=1), devices)
-    state = algorithm.init(rng.root(case.seed))
+    algorithm, mesh, hparams = build(case, devices)
+    run = jax.jit(algorithm.round, donate_argnums=1)
+    state = algorithm.init(rng.root(0))
     student = state.student._replace(top=jax.tree.map(lambda w: 5.0 * w, state.student.top))
     teacher = jax.tree.map(jnp.copy, student) if state.teacher else ()
     state = core.replicate(mesh, state.replace(student=student, teacher=teacher))
@@ -105,14 +111,14 @@ def two_rounds(case, devices):
 
 CASES = {
     'plain': Case(labels_at_clients=True, hparams=(('labeled_rows', 1), ('threshold', 0.999)), linear=True),
-    'plain, layers': Case(labels_at_clients=True, hparams=(('labeled_rows', 1),)),
-    'padded': Case(active=10, chunk=1, streamed=True, hparams=(('queue', 'off'),)),
+    'padded': Case(active=10, chunk=1, streamed=True, linear=True, hparams=(('queue', 'off'),)),
     'top_norm': Case(
         top_norm=True,
         hparams=(('queue', 'single_ring'), ('client_teacher_ema', True), ('client_teacher_bn', 'train')),
     ),
     'fedavg': Case(
         algorithm='fedavg',
+        linear=True,
         active=10,
         labels_at_clients=True,
         hparams=(
@@ -120,29 +126,9 @@ CASES = {
             *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
         ),
     ),
-    'fed_shvr': Case(
-        algorithm='fed_shvr',
-        active=10,
-        labels_at_clients=True,
-        linear=True,
-        hparams=(
-            ('options', FedShvr()),
-            ('local', Local(epochs=1, steps='longest', weighting='samples')),
-            *(('labeled_rows', 2), ('num_clients', CLIENTS), ('lr', 0.1), ('momentum', 0.3)),
-        ),
-    ),
-    'feddure': Case(
-        algorithm='feddure',
-        active=10,
-        labels_at_clients=True,
-        linear=True,
-        hparams=(
-            ('options', FedDure(coarse_rate=0.05, fine_rate=50.0)),
-            *(('labeled_rows', 2), ('num_clients', CLIENTS), ('threshold', 0.999)),
-        ),
-    ),
     'fedmatch': Case(
         algorithm='fedmatch',
+        linear=True,
         active=10,
         labels_at_clients=True,
         hparams=(
@@ -150,17 +136,11 @@ CASES = {
             *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
         ),
     ),
-    'fedswitch': Case(
-        algorithm='fedswitch',
-        active=10,
-        streamed=True,
-        hparams=(('options', FedSwitch(beta_iid=0.6)), ('threshold', 0.76)),
-    ),
     'fedswitch_sl': Case(
         algorithm='fedswitch_sl',
+        linear=True,
         active=10,
         hparams=(('options', FedSwitch(beta_iid=0.6)), ('k_u', 4), ('threshold', 0.5)),
-        seed=10,  # labels of several classes
     ),
     'splitfed': Case(
         algorithm='splitfed',
@@ -179,57 +159,27 @@ CASES = {
             *(('options', SemiFL('server_first', pass_batch_size=16)), ('num_clients', CLIENTS), ('threshold', 0.97)),
         ),
     ),
-    'semifl, streamed': Case(
-        algorithm='semifl',
-        active=10,
-        streamed=True,
-        hparams=(
-            ('options', SemiFL('clients_first', batch_norm_data='server', pass_batch_size=16)),
-            ('threshold', 0.97),
-        ),
-    ),
 }
 
 
-def assert_close(one, many):
-    """Two rounds of both. Only the order of sums differs, but a row at the threshold may fall on its other side."""
+@inside
+@pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
+def test_eight_devices_give_the_numbers_of_one_and_all_the_same_bits(name):
+    one, (many, last) = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], DEVICES)
+    # Only the order of sums differs, but a row at the threshold may fall on its other side.
     for (state, metrics), (other, others) in zip(one, many, strict=True):
         chex.assert_trees_all_close(metrics, others, rtol=2e-4, atol=1e-6)
-        assert_trees_close(state.student, other.student, rtol=2e-3, atol=2e-5)
-        if state.teacher:
-            assert_trees_close(state.teacher, other.teacher, rtol=2e-3, atol=2e-5)
-        chex.assert_trees_all_close((state.clients, state.server), (other.clients, other.server), rtol=2e-3, atol=2e-5)
-
-
-@eight_devices.inside
-@pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
-def test_eight_devices_give_the_numbers_of_one(name):
-    one, many = two_rounds(CASES[name], 1)[0], two_rounds(CASES[name], eight_devices.DEVICES)[0]
-    assert_close(one, many)
-    if name in ('splitfed', 'fed_shvr'):  # no pseudo-labels, or no threshold
-        return
-    rates = [float(metrics['mask_rate']) for _, metrics in one]
-    assert all(0.02 < rate < 0.98 for rate in rates)  # both sides of the threshold were compared
-    if name == 'fedswitch_sl':
-        assert all(0 < metrics['student_labels'] < 1 for _, metrics in one)  # and both labeled
-
-
-@eight_devices.inside
-@pytest.mark.parametrize('name', slow_but(CASES, 'plain'))
-def test_every_device_ends_with_the_same_bits(name):
-    for leaf in jax.tree.leaves(two_rounds(CASES[name], eight_devices.DEVICES)[1]):
+        models = (((x.student, x.teacher), (x.clients, x.server)) for x in (state, other))
+        chex.assert_trees_all_close(*models, rtol=2e-3, atol=2e-5)
+    for leaf in jax.tree.leaves(last):
         first, *others = (np.asarray(shard.data) for shard in leaf.addressable_shards)
-        assert len(others) == eight_devices.DEVICES - 1
+        assert len(others) == DEVICES - 1
         for other in others:
             np.testing.assert_array_equal(first, other)
-
-
-@eight_devices.inside
-@pytest.mark.slow
-def test_another_order_of_the_cohort_gives_the_same_numbers():
-    """Backwards, most clients are computed on another device, and the padding repeats another client."""
-    case = CASES['padded']
-    assert_close(*(two_rounds(dataclasses.replace(case, order=order), eight_devices.DEVICES)[0] for order in (1, -1)))
+    if name == 'splitfed':  # no pseudo-labels
+        return
+    rates = [float(metrics['mask_rate']) for _, metrics in one]
+    assert any(0.02 < rate < 0.98 for rate in rates), rates  # both sides of the threshold were compared
 
 
 def equations(jaxpr, inside_scan=False):
@@ -240,7 +190,7 @@ def equations(jaxpr, inside_scan=False):
             yield from equations(inner, inside_scan or equation.primitive.name == 'scan')
 
 
-def collectives(name, devices=eight_devices.DEVICES):
+def collectives(name, devices=DEVICES):
     """[(primitive, whether in the scan over iterations, shapes and types of its operands)] of a round."""
     case = CASES[name]
     algorithm, mesh, hparams = build(case, devices)
@@ -253,7 +203,7 @@ def collectives(name, devices=eight_devices.DEVICES):
     ]
 
 
-@eight_devices.inside
+@inside
 @pytest.mark.parametrize(('name', 'clients'), slow_but([('plain', 1), ('padded', 2)], ('plain', 1)))
 def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, clients):
     """Shapes are those of one device: `clients` of them, 4 images each."""
@@ -278,23 +228,23 @@ def test_an_iteration_sums_one_gradient_and_gathers_keys_labels_and_flags(name, 
     assert sorted(shape for ((shape, _),) in sums) == sorted([(2,), (1,), bottom, (3 * toy.HPARAMS.k_u,), (4,)])
 
 
-@eight_devices.inside
+@inside
 def test_an_iteration_without_clustering_gathers_nothing():
     """One sum of the top's gradient, and no messages of keys."""
-    student = jax.eval_shape(toy.model().init, rng.root(0))
+    student = jax.eval_shape(linear.model().init, rng.root(0))
     top = sum(leaf.size for leaf in jax.tree.leaves(student.top))
     gathered = [operands for _, in_scan, operands in collectives('fedswitch_sl') if in_scan]
     assert gathered == [[((top,), 'float32')]]
 
 
-@eight_devices.inside
-@pytest.mark.parametrize('name', slow_but(['fedavg', 'fedswitch', 'splitfed', 'semifl'], 'fedavg'))
+@inside
+@pytest.mark.parametrize('name', slow_but(['fedavg', 'splitfed', 'semifl'], 'fedavg'))
 def test_local_training_meets_nobody_before_its_end(name):
     """One average of models and a few numbers, and what clients keep, each row from where it was computed."""
     calls = collectives(name)
     assert not any(in_scan for _, in_scan, _ in calls)
     size = sum(
-        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(program(CASES[name], 1)[0].init, rng.root(0)).student)
+        leaf.size for leaf in jax.tree.leaves(jax.eval_shape(build(CASES[name], 1)[0].init, rng.root(0)).student)
     )
     sums = [
         np.prod(shape, dtype=int) for primitive, _, operands in calls if 'psum' in primitive for shape, _ in operands
@@ -306,6 +256,103 @@ def test_local_training_meets_nobody_before_its_end(name):
     assert all(shape[0] == 2 for shape in gathered)  # clients of one device
 
 
-@eight_devices.inside
+@inside
 def test_one_device_has_no_collective():
     assert collectives('plain', devices=1) == []
+
+
+# --- runs
+
+RUN = {'federation__num_active': 8, 'rounds': 4, 'diagnostics_every': 4}
+
+
+@pytest.fixture(scope='module')
+def run_of_eight(tmp_path_factory):
+    """A run on eight devices."""
+    folder = tmp_path_factory.mktemp('eight') / 'run'
+    assert runs.run(folder, **RUN, parallel__devices=0) == 0
+    return folder
+
+
+@inside
+@pytest.mark.slow
+def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
+    assert runs.run(tmp_path, **RUN) == 0
+    for one, eight in zip(runs.records(tmp_path), runs.records(run_of_eight), strict=True):
+        assert one.keys() == eight.keys()
+        for key in one.keys() - set(runs.TIMES):
+            if key.endswith('_accuracy') or key == 'mask_rate':  # counts: an image on the edge may fall either way
+                assert eight[key] == pytest.approx(one[key], abs=0.01), key
+            else:
+                assert eight[key] == pytest.approx(one[key], rel=1e-4), key
+    assert len({record['k_s'] for record in runs.records(run_of_eight)}) > 1
+    runs.assert_diagnostics_close(tmp_path, run_of_eight, 4)
+
+
+@inside
+@pytest.mark.slow
+@pytest.mark.as_for_users
+def test_a_run_goes_on_with_images_on_the_host_to_the_same_bytes(run_of_eight, tmp_path):
+    on_host = RUN | {'parallel__devices': 8, 'data__residency': 'host'}
+    assert runs.run(tmp_path, **on_host | {'rounds': 2}) == 0
+    assert runs.run(tmp_path, **on_host) == 0
+    assert runs.lines(tmp_path) == runs.lines(run_of_eight)
+
+
+@inside
+@pytest.mark.parametrize(
+    ('changes', 'named'),
+    [
+        ({'parallel__devices': 9, 'federation__num_active': 9}, 'parallel.devices=9'),
+        (
+            {'parallel__devices': 4, 'federation__num_active': 6, 'model__name': 'vgg13', 'model__split_index': 2}
+            | {'data__name': 'cifar10', 'data__fake': True, 'data__fake_size': 200},
+            'parallel.devices=4',
+        ),
+    ],
+)
+def test_devices_that_do_not_fit_are_refused(tmp_path, capsys, changes, named):
+    assert runs.run(tmp_path / 'run', **changes) == 2
+    assert named in capsys.readouterr().err
+    assert not (tmp_path / 'run').exists()
+
+
+@inside
+@pytest.mark.parametrize(('algorithm', 'active', 'devices'), [('semisfl', 3, 3), ('supervised_only', 3, 1)])
+def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
+    config = runs.config(algorithm=algorithm, federation__num_active=active, parallel__devices=0)
+    assert count_devices(config_lib.resolve(config)) == devices
+
+
+@inside
+@pytest.mark.slow
+@pytest.mark.as_for_users
+def test_trials_divided_over_devices_are_single_runs_to_the_byte(tmp_path):
+    """A device computes whole trials, so nothing is summed in another order. K_s differs between the trials."""
+    seeds, shared = (2, 0), {'data__residency': 'host'}
+    for seed in seeds:
+        assert runs.run(tmp_path / f'alone_{seed}', seed=seed, **shared) == 0
+    together = tmp_path / 'together'
+    assert runs.run(together, seeds=seeds, parallel__devices=2, **shared, rounds=2) == 0
+    assert runs.run(together, seeds=seeds, parallel__devices=1, **shared) == 0  # goes on from round 2
+    for seed in seeds:
+        assert runs.lines(together / f'seed_{seed}') == runs.lines(tmp_path / f'alone_{seed}')
+    assert len({tuple(r['k_s'] for r in runs.records(tmp_path / f'alone_{seed}')) for seed in seeds}) == 2
+
+
+@inside
+@pytest.mark.slow
+def test_every_device_holds_its_own_trials(tmp_path):
+    """States are divided, images are copied, and no device says a word to another."""
+    configs = config_lib.trials(config_lib.resolve(runs.config(seeds=tuple(range(8)), parallel__devices=8)))
+    driver = Driver(experiment.build_trials(configs), 'loop', 8)
+    init = jax.jit(experiment.build(configs[0]).algorithm.init)
+    state = driver.stack([init(rng.root(trial_config.seed)) for trial_config in configs])
+    assert {len(shard.data) for shard in jax.tree.leaves(state.student)[0].addressable_shards} == {1}
+    federation, cohorts, _ = next(driver.inputs(0))
+    assert federation.server_images.sharding.is_fully_replicated
+    assert len(federation.index.sharding.device_set) == 8
+    arguments = driver.key, state, federation, cohorts, driver.stack([jnp.int32(2)] * 8)
+    text = jax.jit(driver.round).lower(*arguments).compile().as_text()
+    for word in ('all-reduce', 'all-gather', 'collective-permute', 'all-to-all'):
+        assert word not in text

@@ -1,20 +1,18 @@
 """Diagnostics of runs: they change nothing, come back after a kill, and are what a count by other means gives."""
 
 import dataclasses
-import functools
-import signal
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, data
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.queue import Queue
 from semisfl_jax.training import diagnostics, experiment, load
 from tests import runs, toy
-from tests.kills import KILL, KILLED_AT
 
 # Without views, weak ones included, pseudo-labels are those of the stored images.
 PLAIN = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0, 'threshold': 0.6}
@@ -28,10 +26,6 @@ def diagnosed(tmp_path_factory):
     return folder
 
 
-def of_diagnostics(folder):
-    return {path.name: path.read_bytes() for path in sorted((folder / 'diagnostics').iterdir())}
-
-
 def built(**changes):
     return experiment.build(config_lib.resolve(runs.config(**changes)))
 
@@ -43,16 +37,6 @@ def test_diagnostics_change_no_number(reference, diagnosed):
     pairs = (jax.tree.leaves(load.state(folder, trial)[1]) for folder in (reference, diagnosed))
     for ours, theirs in zip(*pairs, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.slow
-def test_a_killed_run_writes_the_same_files(diagnosed, tmp_path):
-    killed = runs.run_process(tmp_path, f'{KILL}\n{KILLED_AT["after line 3"]}', diagnostics_every=1)
-    assert killed.returncode == -signal.SIGKILL
-    assert diagnostics.rounds_written(tmp_path) == [1, 2, 3]
-    diagnostics.save(tmp_path, 3, {'round': np.int32(0)})  # of a round that no checkpoint includes
-    assert runs.run(tmp_path, diagnostics_every=1) == 0
-    assert of_diagnostics(tmp_path) == of_diagnostics(diagnosed)
 
 
 def test_counts_add_up_to_what_is_known_otherwise(diagnosed):
@@ -90,19 +74,13 @@ def test_the_gap_is_that_of_the_checkpoint(diagnosed):
         assert arrays['distance'][index] > 0
 
 
-@functools.cache
-def after_training():
-    """A trial without views and a state whose labels are mixed: weights made large, teacher and student apart."""
-    trial = built(**PLAIN)
+@pytest.mark.slow
+def test_pseudo_labels_are_those_of_a_loop_over_images():
+    """Without views, of a state whose labels are mixed: weights made large, teacher and student apart; on the host."""
+    trial = built(**PLAIN, data__residency='host')
     state = trial.algorithm.init(trial.key)
     other = trial.algorithm.init(jax.random.key(7))
     state = state.replace(teacher=jax.tree.map(lambda x: 3 * x, other.student), round=jnp.int32(1), step=jnp.int32(8))
-    return trial, state
-
-
-@pytest.mark.slow
-def test_pseudo_labels_are_those_of_a_loop_over_images():
-    trial, state = after_training()
     arrays = diagnostics.build(trial)(trial, state, 1, 8)
     expected = {model: np.zeros((10, 11, 10), int) for model in ('teacher', 'student')}
     for client, rows in enumerate(trial.partition.client_index):
@@ -116,30 +94,6 @@ def test_pseudo_labels_are_those_of_a_loop_over_images():
     for model, counts in expected.items():
         np.testing.assert_array_equal(arrays[f'{model}_confident'], counts)
     assert 0 < expected['teacher'].sum() < arrays['unlabeled'].sum()
-
-
-@pytest.mark.slow
-def test_images_on_the_host_change_nothing():
-    trial, state = after_training()
-    expected = diagnostics.build(trial)(trial, state, 1, 8)
-    on_host = built(**PLAIN, data__residency='host')
-    assert isinstance(on_host.federation, data.HostFederation)
-    arrays = diagnostics.build(on_host)(on_host, state, 1, 8)
-    assert arrays.keys() == expected.keys()
-    for name, values in expected.items():
-        np.testing.assert_array_equal(arrays[name], values)
-
-
-@pytest.mark.slow
-def test_every_seed_has_its_own(tmp_path):
-    settings = {'rounds': 2, 'algorithm': 'supervised_only', 'diagnostics_every': 2}
-    assert runs.run(tmp_path / 'all', seeds=(3, 1), parallel__trials='loop', **settings) == 0
-    assert runs.run(tmp_path / 'alone', seed=1, **settings) == 0
-    digests = of_diagnostics(tmp_path / 'all' / 'seed_1')
-    assert digests == of_diagnostics(tmp_path / 'alone')
-    assert digests != of_diagnostics(tmp_path / 'all' / 'seed_3')
-    assert not (tmp_path / 'all' / 'diagnostics').exists()
-    assert not {'queue', 'queue_levels'} & diagnostics.load(tmp_path / 'alone', 2).keys()
 
 
 # --- the queue
@@ -218,20 +172,6 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
     assert {slot[1] for slot in expected[-1].slots if slot} == {True, False}, 'the case should have both'
 
 
-@pytest.mark.slow
-def test_truths_stay_with_their_labels():
-    """Clients know all labels of their batches here, so every slot of the unlabeled level is right."""
-    hparams = dataclasses.replace(toy.HPARAMS, labeled_rows=4, queue_size=24)
-    federation, key = toy.federation(labels_at_clients=True), jax.random.key(3)
-    algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams)
-    state = algorithm.init(key).replace(round=jnp.int32(1), step=jnp.int32(2))
-    run = diagnostics.build_replay(toy.model(), toy.VIEWS, hparams)
-    _, level = run(key, state, federation, toy.cohort([2, 4]), jnp.int32(2))
-    assert (level.labels >= 0).all()
-    assert level.confident.all()
-    np.testing.assert_array_equal(level.keys[:, 0], level.labels)
-
-
 @pytest.mark.parametrize(
     ('policy', 'size', 'expected'),
     [
@@ -250,3 +190,62 @@ def test_before_the_clients_take_part_the_server_alone_fills_the_queue(policy, s
         levels = run(key, state.replace(round=jnp.int32(number), step=jnp.int32(number)), *inputs)
         filled.append([int((level.labels >= 0).sum()) for level in levels])
     assert filled == expected
+
+
+# --- tables
+
+
+def test_labels_are_counted_by_group_truth_and_label():
+    counts = diagnostics.count_labels(
+        groups=np.array([0, 0, 0, 1, 1, 1]),
+        truth=np.array([0, 0, 1, 1, -1, 1]),
+        labels=np.array([0, 1, 1, 0, 1, 0]),
+        counted=np.array([True, True, True, True, True, False]),
+        size=2,
+        classes=2,
+    )
+    assert counts.tolist() == [[[1, 1], [0, 1], [0, 0]], [[0, 0], [1, 0], [0, 1]]]  # the last row: truth unknown
+
+
+def test_slots_of_a_queue():
+    counts, empty = diagnostics.count_slots(
+        labels=np.array([1, -1, 0, 1, -1]),
+        confident=np.array([True, True, False, False, False]),
+        truth=np.array([1, 0, 1, -1, 0]),
+        classes=2,
+    )
+    assert empty == 2
+    assert counts.tolist() == [[[0, 0], [1, 0], [0, 1]], [[0, 0], [0, 1], [0, 0]]]
+
+
+# Two clients, two classes and images of unknown class. Client 0: 4 images of class 0, of which 2 are labeled 0 and
+# 1 is labeled 1; client 1: 3 of class 1, of which 1 is labeled 1, and 5 unknown, of which 4 are labeled 0.
+CONFIDENT = np.array([[[2, 1], [0, 0], [0, 0]], [[0, 0], [0, 1], [4, 0]]])
+UNLABELED = np.array([[4, 0, 0], [0, 3, 5]])
+
+
+def test_rates_by_class_and_by_client():
+    by_class = diagnostics.class_rates(CONFIDENT, UNLABELED)
+    np.testing.assert_allclose(by_class.mask, [3 / 4, 1 / 3])
+    np.testing.assert_allclose(by_class.accuracy, [2 / 3, 1])
+    by_client = diagnostics.client_rates(CONFIDENT, UNLABELED)
+    np.testing.assert_allclose(by_client.mask, [3 / 4, 5 / 8])
+    np.testing.assert_allclose(by_client.accuracy, [2 / 3, 1])
+
+
+def test_files_come_back_and_are_cut_back(tmp_path):
+    for number in (5, 10, 15):
+        diagnostics.save(tmp_path, number, {'round': np.int32(number), 'pieces': np.array(['bottom', 'top'])})
+    assert sorted(path.name for path in (tmp_path / 'diagnostics').iterdir())[0] == 'round_000005.npz'
+    assert diagnostics.load(str(tmp_path), 10)['round'] == 10  # a path as a string, too
+    assert diagnostics.load(tmp_path, 10)['pieces'].tolist() == ['bottom', 'top']
+    diagnostics.cut_back(tmp_path, 10)
+    assert diagnostics.rounds_written(tmp_path) == [5, 10]
+    assert diagnostics.rounds_written(tmp_path / 'nowhere') == []
+
+
+def test_missing_and_damaged_files_are_named(tmp_path):
+    diagnostics.save(tmp_path, 3, {'round': np.int32(3)})
+    (tmp_path / 'diagnostics' / 'round_000003.npz').write_bytes(b'PK')
+    with pytest.raises(UserError, match=r'round_000003\.npz'):
+        diagnostics.load(tmp_path, 3)

@@ -10,21 +10,18 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax import algorithms, core, costs, data
+from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.config import failures
-from semisfl_jax.core import queue
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import Local, learning_rate
+from semisfl_jax.core.hparams import Local
 from semisfl_jax.costs.rounds import no_failures
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
-from tests import runs, toy
+from tests import linear, runs, toy
 from tests.first_states import start
 from tests.marks import slow_but
-from tests.one_line import assert_one_line
-from tests.trees import assert_trees_close
 
 WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients and not method.dense]  # of images
 KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep
@@ -37,11 +34,6 @@ def hparams(name):
     if name == 'semifl':  # whose statistics are otherwise those of all clients, active or not
         changes = KEPT | {'options': SemiFL(batch_norm_data='server')}
     return dataclasses.replace(toy.HPARAMS, threshold=0.5, **changes)
-
-
-def one_round(name, federation, cohort):
-    algorithm, key, state = start(hparams(name), name=name)
-    return jax.jit(algorithm.round)(key, state, federation, cohort, jnp.int32(2))
 
 
 def images_of(federation, client, value):
@@ -57,53 +49,24 @@ def images_of(federation, client, value):
 # --- methods
 
 
-@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS))
+@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl', 'fedavg'))
 def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
-    federation = toy.federation(labels_at_clients=True)
+    """Whatever images it holds; and without a survivor clients keep what they had."""
+    algorithm, key, state = start(hparams(name), name=name, model=linear.model())
+    run, federation = jax.jit(algorithm.round), toy.federation(labels_at_clients=True)
     lost = toy.cohort([2, 3, 4])._replace(weight=jnp.array([1.0, 0.0, 1.0]))
-    with_it, measured = one_round(name, federation, lost)
-    again, measured_again = one_round(name, images_of(federation, 3, 255), lost)
-    chex.assert_trees_all_equal(with_it, again)
-    chex.assert_trees_all_equal(measured, measured_again)
-    without, measured_without = one_round(name, federation, toy.cohort([2, 4]))
-    assert_trees_close(with_it, without, rtol=1e-3, atol=1e-5)
-    chex.assert_trees_all_close(measured, measured_without, rtol=1e-3, atol=1e-5)
-
-
-# Methods whose server's phase is the supervised one on its own
-SUPERVISED = {'semisfl', 'fedswitch_sl', 'fedavg', 'fedprox', 'fedswitch'}
-
-
-@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS))
-def test_without_a_survivor_the_model_is_what_the_server_made_of_it(name):
-    federation = toy.federation(labels_at_clients=True)
-    algorithm, key, state = start(hparams(name), name=name)
-    run = jax.jit(algorithm.round)
-    lost, others = (toy.cohort(ids)._replace(weight=jnp.zeros(3)) for ids in ([2, 3, 4], [0, 1, 4]))
-    after, _ = run(key, state, federation, lost, jnp.int32(2))
-    chex.assert_trees_all_equal(after, run(key, state, federation, others, jnp.int32(2))[0])
+    with_it = run(key, state, federation, lost, jnp.int32(2))
+    chex.assert_trees_all_equal(with_it, run(key, state, images_of(federation, 3, 255), lost, jnp.int32(2)))
+    chex.assert_trees_all_close(
+        with_it, run(key, state, federation, toy.cohort([2, 4]), jnp.int32(2)), rtol=1e-3, atol=1e-5
+    )
+    nobody = (toy.cohort(ids)._replace(weight=jnp.zeros(3)) for ids in ([2, 3, 4], [0, 1, 4]))
+    after, same = (run(key, state, federation, cohort, jnp.int32(2))[0] for cohort in nobody)
+    chex.assert_trees_all_equal(after, same)
     chex.assert_trees_all_equal(after.clients, state.clients)
     assert int(after.round) == 1
     if name == 'splitfed':  # the server does nothing alone
         chex.assert_trees_all_equal(after.student, state.student)
-    if name in SUPERVISED:
-        server = core.build_supervised(toy.model(), toy.VIEWS, hparams(name))
-        expected, _ = jax.jit(server)(key, state, federation, jnp.int32(2), learning_rate(toy.HPARAMS, 0))
-        assert_trees_close(after.student, expected.student, rtol=1e-5, atol=1e-7)
-        assert_trees_close(after.teacher, expected.teacher, rtol=1e-5, atol=1e-7)
-
-
-def test_the_queue_takes_in_who_is_there():
-    ring = queue.empty(4, 2)
-    for first in (0, 10):
-        keys = jnp.arange(first, first + 6.0)[:, None] * jnp.ones(2)
-        present = jnp.array([True, False, True, True, False, False])
-        ring = queue.push(ring, keys, jnp.arange(first, first + 6), jnp.ones(6, bool), mask=present)
-    np.testing.assert_array_equal(ring.labels, [12, 13, 3, 10])  # 0, 2, 3, then 10, 12, 13, around the ring
-    np.testing.assert_array_equal(ring.keys[:, 0], [12, 13, 3, 10])
-    assert int(ring.head) == 2
-    many = queue.push(ring, jnp.zeros((9, 2)), jnp.arange(20, 29), jnp.ones(9, bool), mask=jnp.arange(9) != 8)
-    assert sorted(map(int, many.labels)) == [24, 25, 26, 27]
 
 
 def test_a_run_goes_on_with_its_own_trace_only(tmp_path, capsys):
@@ -118,9 +81,9 @@ def test_a_run_goes_on_with_its_own_trace_only(tmp_path, capsys):
     capsys.readouterr()
     for rounds in (1, 2):
         assert runs.run(folder, failures__trace=path, rounds=rounds, algorithm='fedswitch_sl') == 2
-        assert_one_line(capsys.readouterr().err, ['different configuration', f'failures.trace_hash: {hash_} ->'])
+        assert f'failures.trace_hash: {hash_} ->' in capsys.readouterr().err
     assert runs.lines(folder) == lines
-    with pytest.raises(UserError, match='has changed; restore it'):
+    with pytest.raises(UserError, match='trace'):
         config_lib.check(runs.config(failures__trace=str(path), failures__trace_hash=hash_))
 
 
@@ -170,47 +133,43 @@ def test_a_trace(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ('text', 'message'),
+    ('text', 'named'),
     [
-        ('', 'it needs round,client,done'),
-        ('round,client\n1,2\n', "begins with 'round,client'; it needs round,client,done"),
-        ('round,client,done\n1,2\n', 'is not of rounds, clients and shares'),
+        ('round,client\n1,2\n', 'round,client,done'),
+        ('round,client,done\n1,2\n', 'line 2'),
         ('round,client,done\n1,2,0.5\n1,x,0\n', "'x'"),
-        ('round,client,done\n0,2,0.5\n', 'rounds count from 1'),
-        ('round,client,done\n1,2,1.0\n', r'done is in \[0, 1\)'),
-        ('round,client,done\n1,2,nan\n', r'done is in \[0, 1\)'),
-        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'an earlier line already has this client'),
-        ('\ufeffround,client,done\n3,10,0.5\n', 'names client 10 in round 3'),  # as a spreadsheet saves it
-        ('round,client,done\n1,2,0.5,1\n', 'is not of rounds, clients and shares'),
+        ('round,client,done\n0,2,0.5\n', 'line 2'),
+        ('round,client,done\n1,2,1.0\n', 'done'),
+        ('round,client,done\n1,2,nan\n', 'done'),
+        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'line 3'),
+        ('\ufeffround,client,done\n3,10,0.5\n', 'client 10 in round 3'),  # as a spreadsheet saves it
     ],
 )
-def test_mistakes_in_a_trace(tmp_path, text, message):
+def test_mistakes_in_a_trace(tmp_path, text, named):
     path = tmp_path / 'trace.csv'
     path.write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=named):
         config_lib.check(runs.config(failures__trace=str(path)))
 
 
 @pytest.mark.parametrize(
-    ('changes', 'message'),
+    ('changes', 'named'),
     [
-        ({'failures__before': 1.5}, r'failures\.before=1\.5'),
-        ({'failures__before': 0.6, 'failures__inside': 0.6}, 'add up to more than 1'),
-        ({'failures__deadline_seconds': -1.0}, r'failures\.deadline_seconds=-1\.0'),
-        ({'failures__trace': 'nowhere.csv'}, 'cannot be read'),
-        ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, 'already says which clients fail'),
-        ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, 'no clients that could'),
+        ({'failures__before': 0.6, 'failures__inside': 0.6}, r'failures\.before'),
+        ({'failures__trace': 'nowhere.csv'}, 'nowhere.csv'),
+        ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, r'failures\.'),
+        ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, r'failures\.before=0\.5'),
     ],
 )
-def test_mistakes(changes, message):
-    with pytest.raises(UserError, match=message):
+def test_mistakes(changes, named):
+    with pytest.raises(UserError, match=named):
         config_lib.check(runs.config(**changes))
 
 
 def test_batch_statistics_at_the_server_would_count_the_lost():
     changes = {'model__name': 'vgg13', 'model__split_index': 2, 'data__name': 'cifar10', 'data__fake': True}
     config = runs.config(data__fake_size=200, failures__before=0.5, **changes)
-    with pytest.raises(UserError, match='choose a split_index after the last BatchNorm'):
+    with pytest.raises(UserError, match='split_index'):
         experiment_lib.build(config_lib.resolve(config))
 
 
@@ -238,27 +197,19 @@ def test_who_is_late_is_left_behind():
 
 
 def test_a_round_on_whole_models_ends_at_the_deadline():
+    """Before the last download, too."""
     _, built = model(algorithm='fedavg')
     clients = everybody(np.arange(50))
     whole_round = costs.price_round(built, 0, 0, clients)
-    built = dataclasses.replace(built, deadline=0.5 * whole_round.simulated_seconds)
-    after = costs.drop_late(built, 0, clients)
-    assert 0 < after.late.sum() < 50
-    bill = costs.price_round(built, 0, 0, after)
-    assert bill.simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
-    assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole_bytes
-    assert bill.bytes_down == 50 * built.pieces.whole_bytes
-
-
-def test_a_round_ends_at_a_deadline_before_the_last_download():
-    _, built = model(algorithm='fedavg')
-    clients = everybody(np.arange(50))
     paces = costs.rounds._paces(built, 0, clients, built.price(costs.rounds._context(built, 0, None, None)))
-    built = dataclasses.replace(built, deadline=float(np.median(paces.start)))
-    after = costs.drop_late(built, 0, clients)
+    for deadline in (0.5 * whole_round.simulated_seconds, float(np.median(paces.start))):
+        built = dataclasses.replace(built, deadline=deadline)
+        after = costs.drop_late(built, 0, clients)
+        bill = costs.price_round(built, 0, 0, after)
+        assert bill.simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
+        assert bill.bytes_up == int(np.sum(after.survived)) * built.pieces.whole_bytes
+        assert (0 < after.late.sum() < 50) == (deadline > np.median(paces.start))
     assert (paces.start > built.deadline).sum() == 25
-    assert after.late.all()
-    assert costs.price_round(built, 0, 0, after).simulated_seconds == pytest.approx(built.deadline, rel=1e-12)
 
 
 # --- what the rounds get
@@ -281,14 +232,6 @@ def test_weights_visits_and_images():
     later, _ = next(inputs.cohorts(built, 8))
     expected = visits[data.draw_cohort(0, 8, 10, 3)]
     np.testing.assert_array_equal(later.participations, expected)
-
-
-def test_failed_clients_and_padding():
-    cohort = data.make_cohort(
-        np.array([1, 4, 6]), np.zeros(8, int), padded_size=4, failed=np.array([False, True, False])
-    )
-    np.testing.assert_array_equal(cohort.weight, [1, 0, 1, 0])
-    np.testing.assert_array_equal(cohort.ids, [1, 4, 6, 6])
 
 
 # --- runs
@@ -320,21 +263,3 @@ def test_a_run_survives_a_round_without_survivors(trace, tmp_path):
     down = [3 * (2 * bottom + 2 * features), started * (2 * bottom + features), 6 * bottom + 5 * features]
     assert [record['bytes_up'] for record in records[:3]] == list(np.cumsum(up))
     assert [record['bytes_down'] for record in records[:3]] == list(np.cumsum(down))
-
-
-@pytest.mark.slow
-def test_failures_repeat_and_go_on(tmp_path):
-    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
-    assert runs.run(tmp_path / 'whole', **settings) == 0
-    assert runs.run(tmp_path / 'parts', **settings, rounds=3) == 0
-    assert runs.run(tmp_path / 'parts', **settings) == 0
-    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
-    assert sum(record['clients_failed'] for record in runs.records(tmp_path / 'whole')) > 0
-
-
-@pytest.mark.slow
-def test_a_deadline_in_a_run(tmp_path):
-    assert runs.run(tmp_path, failures__deadline_seconds=0.12) == 0
-    records = runs.records(tmp_path)
-    assert sum(record['clients_failed'] for record in records) > 0
-    assert json.loads((tmp_path / 'summary.json').read_text())['rounds'] == 4

@@ -12,7 +12,7 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyOptions
 from semisfl_jax.training import experiment
 
-CIFAR10, SVHN, STL10, CIFAR10_250 = 4000 / 50_000, 1000 / 73_257, 5000 / 105_000, 250 / 50_000
+CIFAR10, SVHN = 4000 / 50_000, 1000 / 73_257
 
 
 def options(rule, share=CIFAR10, **changes):
@@ -41,8 +41,6 @@ def changes(sequence):
         ('code', CIFAR10, [67, 45, 32]),
         ('paper', SVHN, [66, 44, 29, 19, 12, 8, 5]),
         ('code', SVHN, [67, 45, 30, 20, 13, 9, 6, 5]),
-        ('code', STL10, [67, 45, 30, 20, 19]),
-        ('paper', CIFAR10_250, [66, 44, 29, 19, 12, 8, 5, 3, 2]),
         ('fixed', CIFAR10, []),
     ],
 )
@@ -63,16 +61,6 @@ def test_rules_differ_where_the_code_divides_by_steps():
     falls = {'loss_s': lambda h: -0.011 * h, 'loss_u': lambda h: -0.01 * h}
     assert changes(run(options('paper'), 100, **falls)) == []
     assert changes(run(options('code'), 100, **falls)) == [67]
-
-
-def test_share_of_windows_decides():
-    """The unlabeled loss falls in windows 1 to k of the 9 pairs seen at the first check: R = k / 9 against 0.5."""
-
-    def loss_u(falling):
-        return lambda h: -float(min(h // 10, falling))
-
-    assert changes(run(options('paper'), 100, loss_u=loss_u(4))) == []  # 4 / 9
-    assert changes(run(options('paper'), 100, loss_u=loss_u(5))) == [66]  # 5 / 9
 
 
 def test_half_of_the_pairs_is_enough():
@@ -115,7 +103,7 @@ def test_rounds_without_an_unlabeled_loss_are_left_out():
 
 def test_a_least_k_s_that_no_round_could_have():
     """1e9 times 0.1 times 50 iterations; at the other end, a million is allowed."""
-    with pytest.raises(UserError, match=r'beta=1000000000.0 makes K_min 5e\+09: .*smaller beta'):
+    with pytest.raises(UserError, match=r'beta=1000000000\.0'):
         frequency.check(options('paper', share=0.1, beta=1e9))
     frequency.check(options('paper', share=0.1, beta=2e5))
     frequency.check(options('fixed', share=0.1, beta=1e9))
@@ -141,14 +129,14 @@ def authors_k_s(loss_x, loss_u, lr, share, alpha=1.5, beta=8.0, k_s=100, k_u=50)
     return decided
 
 
-@pytest.mark.parametrize('pre_rounds', [0, 15, 20])
+@pytest.mark.parametrize('pre_rounds', [0, 15])
 def test_code_counts_warm_up_rounds_as_the_authors_do(pre_rounds):
     """Random curves of 300 rounds, supervised alone for the first `pre_rounds`."""
     random, found, expected = np.random.default_rng(pre_rounds), [], []
     settings = options('code', share=5000 / 130_000, pre_rounds=pre_rounds)
     rounds = np.arange(300)
     lr = 0.005 + 0.0075 * (1 + np.cos(np.pi * rounds / 1000))
-    for _ in range(200):
+    for _ in range(100):
         speed_x, speed_u, noise = random.uniform(20, 400), random.uniform(20, 400), random.uniform(0, 0.05)
         loss_x, loss_u = (
             random.uniform(1, 5) * np.exp(-rounds / speed) + noise * random.normal(size=300)
@@ -160,28 +148,6 @@ def test_code_counts_warm_up_rounds_as_the_authors_do(pre_rounds):
         found.append(run(settings, 300, loss_x.__getitem__, measured.__getitem__, lr.__getitem__)[1:])
     assert found == expected
     assert len({tuple(one) for one in expected}) > 3  # the curves lead to different K_s
-
-
-def test_first_check_of_the_code_after_warm_up():
-    """20 warm-up rounds of 100, as on IMAGE-100: the code looks at 9 pairs and finds 4 falls of the unlabeled loss,
-    too few; without the first two windows there are 7 pairs, and 4 are enough."""
-
-    def loss_u(h):
-        return np.nan if h < 20 else 3.0 - min(h // 10, 6)
-
-    paper, code = (options(rule, pre_rounds=20) for rule in ('paper', 'code'))
-    assert changes(run(paper, 100, loss_u=loss_u)) == [66]  # 4 / 7
-    assert changes(run(code, 100, loss_u=loss_u)) == []  # 4 / 9
-    lost = options('code')  # no warm-up: nobody took part in these rounds, and the authors' code knows no such round
-    assert changes(run(lost, 100, loss_u=loss_u)) == [67]
-
-
-def test_scaled_down_schedule_and_literal_reading():
-    short = options('paper', share=0.02, period=2, horizon=10, check_every=10, k_u=10)
-    assert changes(run(short, 40)) == [66, 44, 29, 19]
-    literal = options('paper', share=0.02, check_every=1, k_u=10)
-    assert changes(run(literal, 104)) == [66, 44, 29, 19, 12]  # every round from the 100th on
-    assert run(literal, 99)[-1] == 100
 
 
 @pytest.mark.parametrize('rule', ['paper', 'code'])

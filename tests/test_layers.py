@@ -19,17 +19,13 @@ ROOT = Path(semisfl_jax.__file__).parent
 RING = {room: index for index, ring in enumerate(RINGS) for room in ring}
 
 
-def room(parts):
-    return parts[0].removesuffix('.py')
-
-
 def imports():
     """{room: rooms that it imports}."""
     found = {}
     for path in sorted(ROOT.rglob('*.py')):
         if path == ROOT / '__init__.py':
             continue
-        rooms = found.setdefault(room(path.relative_to(ROOT).parts), set())
+        rooms = found.setdefault(path.relative_to(ROOT).parts[0].removesuffix('.py'), set())
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
@@ -41,16 +37,8 @@ def imports():
     return {name: rooms - {'configs'} for name, rooms in found.items()}  # configs: of the command, a folder of its own
 
 
-def test_every_room_is_in_a_ring():
-    assert imports().keys() == RING.keys()
-
-
-def test_rings_import_inward():
-    outward = {(a, b) for a, rooms in imports().items() for b in rooms if RING.get(b, 0) > RING[a]}
-    assert outward - OUTWARD == set()
-
-
-def test_rooms_do_not_import_in_a_circle():
-    TopologicalSorter(
-        {a: {b for b in rooms if b != a and (a, b) not in OUTWARD} for a, rooms in imports().items()}
-    ).prepare()
+def test_rings_import_inward_and_rooms_not_in_a_circle():
+    found = {a: {b for b in rooms if b != a and (a, b) not in OUTWARD} for a, rooms in imports().items()}
+    assert found.keys() == RING.keys(), 'every room is in a ring'
+    assert {(a, b) for a, rooms in found.items() for b in rooms if RING.get(b, 0) > RING[a]} == set()
+    TopologicalSorter(found).prepare()

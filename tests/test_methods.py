@@ -1,21 +1,24 @@
-"""The benchmark of the methods: none is missing, its figures are those that were measured, and the command runs."""
+"""The benchmarks of methods, of programs for devices that are not there, and of layers."""
 
-import dataclasses
-import importlib.util
 import json
 import subprocess
 import sys
-from pathlib import Path
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from benchmarks import method_report, method_side
+from benchmarks import arithmetic, compiled, layers, method_side
 from benchmarks.method_cases import Case, methods
 from semisfl_jax import algorithms
-from tests.one_line import assert_one_line
-from tests.runs import HANGS
+from semisfl_jax.models import lowerings
+from semisfl_jax.preview import targets
+from tests.runs import HANGS, ROOT
 
-MIB = 2**20
+
+def command(name, *words):
+    command = [sys.executable, '-m', f'benchmarks.{name}', *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=ROOT)
 
 
 def test_every_method_is_measured_in_all_its_forms():
@@ -30,58 +33,23 @@ def test_every_method_is_measured_in_all_its_forms():
         methods(('semisfl', 'fedaverage'))
 
 
-@pytest.mark.parametrize('method', methods(), ids=lambda method: method.name)
-@pytest.mark.parametrize('data', ['fashion_mnist', 'cifar10'])
-def test_all_forms_are_valid_and_share_everything_else(data, method):
-    case = Case((), data=data, clients=3, batch_size=16, k_s=4, k_u=5, client_map='loop', augment=False)
-    config, plain = (method_side.configuration(case, case_method) for case_method in (method, methods(('semisfl',))[0]))
-    for name in ('data.name', 'data.fake_size', 'federation', 'model', 'augment', 'batch_size', 'k_u', 'precision'):
-        value, other = (dict(c.to_dict(), **{f'data.{k}': v for k, v in c.data.items()})[name] for c in (config, plain))
-        if name == 'federation':
-            other = other | {key.removeprefix('federation.'): v for key, v in method.keys if key.startswith(name)}
-        assert value == other
-    assert config.k_s == dict(method.keys).get('k_s', 4)
-
-
-def test_the_table_shows_what_was_measured():
-    seconds = {'semisfl': [2.0, 1.0, 4.0], 'fedavg:uda': [3.0, 3.0, 3.5]}
-    facts = {
-        name: {'compile_s': 5.25, 'temporary_bytes': 40 * MIB, 'state_bytes': MIB, 'images': 600} for name in seconds
-    }
-    result = {
-        'machine': {'cores': 2, 'platform': 'Linux'},
-        'python': '3.11',
-        'case': dataclasses.asdict(Case((), clients=3, k_s=4, convolution='native')),
-        'seconds': seconds,
-        'facts': {'device': 'cpu (cpu)', 'versions': {'jax': '9.9'}, 'methods': facts},
-    }
-    lines = method_report.table(result).splitlines()
-    assert lines[2] == '| semisfl | 2.00 (1.00 to 4.00) | 1.00 | 300 | 5.2 | 40.0 MiB | 1.00 MiB |'
-    assert lines[3] == '| fedavg:uda | 3.00 (3.00 to 3.50) | 1.50 | 200 | 5.2 | 40.0 MiB | 1.00 MiB |'
-    assert '3 clients x 64, K_s 4, K_u 10, augmented views' in lines[5]
-    assert 'convolution native' in lines[5]
-    assert 'Medians of 3 rounds' in lines[5]
-    assert 'jax 9.9' in lines[6]
-    del seconds['semisfl']
-    assert '| fedavg:uda | 3.00 (3.00 to 3.50) | – | 200 |' in method_report.table(result)
-
-
-def run_benchmark(*words):
-    command = [sys.executable, '-m', 'benchmarks.methods', *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=Path(__file__).parents[1]
-    )
+def test_all_forms_are_valid_and_share_everything_else():
+    case = Case((), data='cifar10', clients=3, batch_size=16, k_s=4, k_u=5, client_map='loop', augment=False)
+    (plain,) = (method_side.configuration(case, method) for method in methods(('semisfl',)))
+    for method in methods():
+        config = method_side.configuration(case, method)  # which checks it
+        for name in ('data.name', 'data.fake_size', 'model', 'augment', 'batch_size', 'k_u', 'precision'):
+            flat, others = (c.to_dict() | {f'data.{k}': v for k, v in c.data.items()} for c in (config, plain))
+            assert flat[name] == others[name]
+        assert config.k_s == dict(method.keys).get('k_s', 4)
 
 
 @pytest.mark.slow
-def test_the_command_writes_figures_table_and_plot(tmp_path):
+def test_the_command_writes_figures(tmp_path):
     names = ['fedavg:supervised', 'supervised_only']
     sizes = ('--data=digits', '--clients=3', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
-    done = run_benchmark(*sizes, f'--methods={",".join(names)}', '--noaugmentation', f'--out={tmp_path}')
+    done = command('methods', *sizes, f'--methods={",".join(names)}', '--noaugmentation', f'--out={tmp_path}')
     assert done.returncode == 0, done.stderr
-    assert f'[1/{len(names)}] compiling {names[0]} …' in done.stdout
-    assert f'2/2: {names[0]}' in done.stdout
-    assert '| fedavg:supervised |' in done.stdout
     result = json.loads((tmp_path / 'methods.json').read_text())
     assert {name: len(seconds) for name, seconds in result['seconds'].items()} == dict.fromkeys(names, 2)
     facts = result['facts']['methods']
@@ -90,12 +58,62 @@ def test_the_command_writes_figures_table_and_plot(tmp_path):
     # float32: student and teacher, and the student alone (tests/test_models.py counts 4,800 + 8,906 parameters)
     assert facts['supervised_only']['state_bytes'] == pytest.approx(2 * 4 * 13_706, rel=0.01)
     assert facts['fedavg:supervised']['state_bytes'] == pytest.approx(4 * 13_706, rel=0.01)
-    plotted = importlib.util.find_spec('matplotlib') is not None
-    expected = {'methods.json', 'methods.md'} | ({'methods.png', 'methods.svg'} if plotted else set())
-    assert {path.name for path in tmp_path.iterdir()} == expected
 
 
-def test_wrong_flags_are_told_in_words():
-    done = run_benchmark('--methods=fedaverage')
+@pytest.mark.parametrize(('name', 'word'), [('methods', '--methods=fedaverage'), ('compiled', '--families=lenet')])
+def test_wrong_flags_are_named(name, word, tmp_path):
+    done = command(name, word, f'--out={tmp_path}', *([f'--target={targets.HERE}'] if name == 'compiled' else []))
     assert done.returncode == 2
-    assert_one_line(done.stderr, ['--methods=fedaverage is not a method; use ', ' fedavg:fixmatch, '])
+    assert word in done.stderr.strip().splitlines()[-1]
+    assert not list(tmp_path.iterdir())
+
+
+# --- programs for devices that are not there
+
+FAMILIES = ['small_cnn', 'cnn']
+
+
+def test_the_cross_comes_first_and_a_server_alone_is_not_divided():
+    chosen = methods(('semisfl', 'fedswitch', 'supervised_only'))
+    cells = compiled.cells('h200', [1, 8], chosen, FAMILIES)
+    assert len(cells) == 3 * 2 + 2 * 2
+    assert [compiled.in_cross(cell) for cell in cells] == [True] * 7 + [False] * 3
+    assert {(cell.method, cell.family) for cell in cells[7:]} == {
+        ('fedswitch', 'small_cnn'),
+        ('supervised_only', 'small_cnn'),
+    }
+
+
+# --- layers
+
+
+@pytest.mark.parametrize('model', layers.LAYERS)
+def test_layers_are_those_of_the_models(model):
+    """Operations of an image, against those counted by hand; the last layer, 10 classes wide, is left out."""
+    work, dense = arithmetic.FORWARD[model], {'cnn': 512, 'alexnet': 4096}[model]
+    of_model = layers.LAYERS[model]
+    convolutions = [layer.flops // layer.rows for layer in of_model if layer.kernel]
+    assert convolutions[0] == work.first
+    assert sum(convolutions) == work.bottom
+    products = [layer.flops // layer.rows for layer in of_model if not layer.kernel]
+    if model == 'cnn':
+        assert sum(products) == work.top - 2 * dense * 10 + work.head
+    else:  # the only size of which it has more than one: in the top and in the head
+        assert 3 * products[0] == work.top - 2 * dense * 10 + work.head - 2 * dense * 128
+
+
+def test_passes_are_of_the_forms_that_models_take():
+    first, wide, dense = layers.LAYERS['cnn'][0], layers.LAYERS['alexnet'][2], layers.LAYERS['cnn'][2]
+    x, weights, _ = map(jnp.asarray, layers.arrays(first._replace(rows=1)))
+    assert layers.forward(first)(x, weights).shape == (1, 14, 14, 4, 32)
+    x, weights, _ = map(jnp.asarray, layers.arrays(wide._replace(rows=1)))
+    np.testing.assert_array_equal(layers.forward(wide)(x, weights), lowerings.winograd(x, weights, 1))
+    assert layers.forward(dense) is lowerings.dense_direct
+
+
+@pytest.mark.slow
+def test_the_command_measures_layers(tmp_path):
+    done = command('passes', '--no_torch', '--models=cnn', '--repeats=1', f'--out={tmp_path}')
+    assert done.returncode == 0, done.stderr
+    measured = json.loads((tmp_path / 'passes.json').read_text())['layers']
+    assert [len(layer['seconds']) for layer in measured] == [2, 3, 3, 3, 3]  # images have no gradient

@@ -3,20 +3,24 @@
 import dataclasses
 from functools import partial
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, core
+from semisfl_jax.algorithms.fedmatch import FedMatch
+from semisfl_jax.algorithms.semifl import SemiFL
+from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.core import rng
+from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import LOCAL_CLIENTS
-from tests import toy
+from tests import linear, toy
 from tests.marks import slow_but
-from tests.trees import assert_trees_close
 
 
-@pytest.mark.parametrize('chunk', [1, 2, 3, 5, 8])
+@pytest.mark.parametrize('chunk', [2, 8])
 def test_a_chunked_map_is_vmap_and_so_is_its_gradient(chunk):
     keys = jax.random.split(jax.random.key(0), 5)
     x = jax.random.normal(jax.random.key(1), (5, 3, 4))
@@ -37,21 +41,32 @@ def test_a_chunked_map_is_vmap_and_so_is_its_gradient(chunk):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('switches', slow_but([{}, {'client_teacher_ema': True, 'client_teacher_bn': 'train'}], {}))
-@pytest.mark.parametrize('chunk', slow_but([1, 2]))
-def test_a_round_in_chunks_equals_the_round_at_once(chunk, switches):
-    """Cohorts of 3 and chunks of 1 and 2 (2 leaves a smaller last chunk). Only the order of sums differs."""
-    hparams = dataclasses.replace(toy.HPARAMS, **switches)
-    states = []
-    for axis in (LOCAL_CLIENTS, core.client_axis(chunk)):
-        algorithm = algorithms.build('semisfl', toy.model(), toy.VIEWS, hparams, axis)
-        key = rng.root(0)
-        state, _ = jax.jit(algorithm.round)(
-            key, algorithm.init(key), toy.federation(), toy.cohort([0, 2, 4]), jnp.int32(2)
+KEPT = Local(epochs=1, optimizer_state='kept')
+METHODS = {
+    'semisfl': {'client_teacher_ema': True, 'client_teacher_bn': 'train'},
+    'fedavg': {'local': KEPT, 'labeled_rows': 1},
+    'fedmatch': {'labeled_rows': 1, 'options': FedMatch(helper_every=1), 'threshold': 0.5},
+    'semifl': {'local': KEPT, 'options': SemiFL(pass_batch_size=8), 'threshold': 0.5},
+    'splitfed': {'local': Local('supervised'), 'labeled_rows': 4, 'server_trains': False, 'options': SplitFed('v1')},
+}
+
+
+@pytest.mark.parametrize(
+    ('name', 'layout'),
+    slow_but(
+        [(name, layout) for name in METHODS for layout in ({'chunk': 2}, {'how': 'loop'})], ('semisfl', {'chunk': 2})
+    ),
+)
+def test_layouts_give_the_same_numbers(name, layout):
+    """A cohort of 3: chunks of 2 leave a smaller last one. Only the order of sums differs."""
+    hparams = dataclasses.replace(toy.HPARAMS, num_clients=5, **METHODS[name])
+    federation, results = toy.federation(labels_at_clients=True), []
+    for axis in (LOCAL_CLIENTS, core.client_axis(**layout)):
+        algorithm, key = algorithms.build(name, linear.model(), toy.VIEWS, hparams, axis), rng.root(0)
+        results.append(
+            jax.jit(algorithm.round)(key, algorithm.init(key), federation, toy.cohort([0, 2, 4]), jnp.int32(2))
         )
-        states.append(state)
-    assert_trees_close(states[0].student, states[1].student, rtol=1e-4, atol=1e-6)
-    assert_trees_close(states[0].teacher, states[1].teacher, rtol=1e-4, atol=1e-6)
+    chex.assert_trees_all_close(*results, rtol=1e-4, atol=1e-5)
 
 
 def test_memory_of_activations_is_that_of_a_chunk():

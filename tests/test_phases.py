@@ -17,10 +17,11 @@ from semisfl_jax.core.hparams import Local, Uda, optimizer
 from semisfl_jax.core.state import trainable
 from semisfl_jax.core.supervised import BLOCK
 from tests import linear, linear_local, toy
+from tests.marks import slow_but
 
 # Cohort, its visits, K_s. Client 0 has no labeled image. Beside the cohort stand a client of weight 0 and, in `ROUNDS`
 # alone, one without images.
-ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))
+ROUNDS = (([4, 0, 2], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))
 EMPTY = 3  # the client without images
 CASES = {
     'the paper': ('semisfl', {'labeled_rows': 1, 'weight_decay': 0.1}),
@@ -51,8 +52,13 @@ CASES = {
             'contrastive_weight': 0.3,
         },
     ),
+    'the ring without empty slots': ('semisfl', {'queue': 'single_ring', 'queue_empty_slots': 'ignore'}),
+    'no queue': ('semisfl', {'queue': 'off', 'pre_rounds': 1, 'client_teacher_ema': True}),
     'the switch': ('fedswitch_sl', {'options': FedSwitch('switch', 0.6), 'queue': 'off', 'threshold': 0.5}),
+    'the student labels': ('fedswitch_sl', {'options': FedSwitch('student'), 'queue': 'off', 'threshold': 0.9}),
+    'the teacher labels': ('fedswitch_sl', {'options': FedSwitch('teacher'), 'queue': 'off', 'labeled_rows': 1}),
 }
+DEFAULT = 'the paper', 'the code', 'other options', 'the switch'
 
 
 @functools.cache
@@ -75,12 +81,15 @@ def cohort(ids, visits):
     return found._replace(weight=found.weight.at[-1].set(0.0))
 
 
-@pytest.mark.parametrize('case', CASES)
+@pytest.mark.parametrize('case', slow_but(CASES, *DEFAULT))
 def test_rounds_equal_the_ones_in_numpy(case):
     """Two rounds, and one in which nobody takes part."""
     name, changes = CASES[case]
     algorithm, hparams, state = start(name, changes)
-    server = linear.Server(rng.root(0), hparams, state.student, 'switch' if name == 'fedswitch_sl' else 'teacher')
+    server = linear.Server(
+        rng.root(0), hparams, state.student, hparams.options.mode if name == 'fedswitch_sl' else 'teacher'
+    )
+    server.contrasts = name == 'semisfl'
     run, rates, data = jax.jit(algorithm.round), [], federation()
     for ids, visits, k_s in ROUNDS:
         state, metrics = run(rng.root(0), state, data, cohort(ids, visits), jnp.int32(k_s))
@@ -135,22 +144,37 @@ WHOLE = {
         },
     ),
     'the switch': ('fedswitch', {'options': FedSwitch(beta_iid=0.5), 'labeled_rows': 1, 'ema_decay': 0.7}),
+    'the teacher': ('fedswitch', {'options': FedSwitch('teacher'), 'ema_decay': 0.3}),
+    'the student': ('fedswitch', {'options': FedSwitch('student'), 'local': Local(epochs=1)}),
     'labels alone': ('fedavg', {'local': Local('supervised'), 'labeled_rows': 4, 'server_trains': False}),
     'split, labels alone': (
         'splitfed',
         {'local': Local('supervised', epochs=2), 'labeled_rows': 4, 'server_trains': False, 'options': SplitFed('v1')},
     ),
+    'one top for all': (
+        'splitfed',
+        {
+            'local': Local('supervised', epochs=2, weighting='samples'),
+            'labeled_rows': 4,
+            'server_trains': False,
+            'options': SplitFed('v2'),
+            'optimizer': 'adam',
+            'nesterov': False,
+        },
+    ),
 }
+MODES = 'the teacher', 'the student'
 
 
-@pytest.mark.parametrize('case', WHOLE)
+@pytest.mark.parametrize('case', slow_but(WHOLE, *(case for case in WHOLE if case not in MODES)))
 def test_rounds_of_whole_models_equal_the_ones_in_numpy(case):
     """Client 0 has no label, so that it sits out where labels alone train."""
     name, changes = WHOLE[case]
     algorithm, hparams, state = start(name, {'threshold': 0.7, 'num_clients': 5, 'k_u': 2, **changes})
     if state.teacher:
         state = state.replace(teacher=jax.tree.map(lambda w: 1.3 * w, state.teacher))
-    server = linear_local.Server(name, rng.root(0), hparams, state.student, state.teacher)
+    kind = linear_local.OneAfterAnother if case == 'one top for all' else linear_local.Server
+    server = kind(name, rng.root(0), hparams, state.student, state.teacher)
     run, rates, shares = jax.jit(algorithm.round), [], set()
     for ids, visits, k_s in ROUNDS:
         state, metrics = run(rng.root(0), state, federation(), cohort(ids, visits), jnp.int32(k_s))
@@ -161,7 +185,11 @@ def test_rounds_of_whole_models_equal_the_ones_in_numpy(case):
         shares.add(float(metrics.get('student_labels', 0.5)))
     assert run._cache_size() == 1, 'compiled again'
     assert case == 'mean teachers' or any(0 < rate < 1 for rate in rates), rates
-    assert shares - {0.0, 1.0}, 'all clients trust the same'
+    assert case in MODES or shares - {0.0, 1.0}, 'all clients trust the same'
+    images = federation().client_images[:6]
+    x = np.asarray(toy.VIEWS.normalize(images), np.float64).reshape(6, -1)
+    for who, logits in algorithm.predict(state, images).items():
+        np.testing.assert_allclose(logits, server.logits(getattr(server, who), x), rtol=1e-3, atol=2e-3)
 
 
 PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}

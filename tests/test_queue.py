@@ -19,9 +19,9 @@ def batch(start, count, confident=True):
     return References(keys, numbers.astype(np.int32), np.full(count, confident), np.ones(count, bool))
 
 
-@pytest.mark.parametrize('size', [3, 8, 10])
-@pytest.mark.parametrize('counts', [(4, 4, 4), (3, 5, 1, 7), (12, 2)])
-@pytest.mark.parametrize('skipped', [None, 2, 3])  # every second or third row is of a client that is not there
+@pytest.mark.parametrize('size', [3, 8])
+@pytest.mark.parametrize('counts', [(3, 5, 1, 7), (12, 2)])
+@pytest.mark.parametrize('skipped', [None, 3])  # every second or third row is of a client that is not there
 def test_ring_is_a_deque(size, counts, skipped):
     ring, expected, start, pushed = queue.empty(size, 2), deque(maxlen=size), 0, 0
     for count in counts:
@@ -78,16 +78,6 @@ def test_single_ring_reproduces_the_code():
     seen, positive = labels_seen(state.cross_entity_references(batch(10, 1)))
     assert seen == [1, 10, 20, 21, 22, 23, 24]
     assert positive == [10, 20, 21, 22, 23, 24]
-
-
-@pytest.mark.parametrize(
-    ('name', 'supervised', 'cross_entity'),
-    [('two_level', 64 + 1024, 640 + 2048), ('single_ring', 64 + 1024, 640 + 1024), ('off', 64, 640)],
-)
-def test_number_of_reference_columns(name, supervised, cross_entity):
-    state = build(name, 1024)
-    assert state.supervised_references(batch(0, 64)).keys.shape == (supervised, 2)
-    assert state.cross_entity_references(batch(0, 640)).keys.shape == (cross_entity, 2)
 
 
 @pytest.mark.parametrize(('empty_slots', 'expected'), [('ignore', 1), ('count', 9), ('auto', 1)])

@@ -17,13 +17,13 @@ def order(word, epoch, size):
     return np.asarray(sampling.permute(jnp.uint32(word), jnp.int32(epoch), jnp.arange(size), jnp.int32(size)))
 
 
-@pytest.mark.parametrize('size', [1, 2, 3, 7, 64, 100, 1397, 73_257])
+@pytest.mark.parametrize('size', [1, 2, 7, 100, 73_257])
 def test_every_epoch_is_a_permutation(size):
     for epoch in range(3):
         assert sorted(order(12345, epoch, size).tolist()) == list(range(size))
 
 
-@pytest.mark.parametrize(('size', 'batch'), [(1, 4), (3, 4), (4, 4), (9, 4), (12, 5), (20, 10)])
+@pytest.mark.parametrize(('size', 'batch'), [(1, 4), (4, 4), (9, 4)])
 def test_a_pass_ends_with_a_short_batch(size, batch):
     """As a PyTorch DataLoader without drop_last: every pass reads each image once, in ceil(n / B) batches."""
     word, per = jnp.uint32(7), -(-size // batch)
@@ -44,15 +44,9 @@ def test_a_pass_ends_with_a_short_batch(size, batch):
         assert orders[0] != orders[1] != orders[2]
 
 
-def test_epochs_and_words_differ():
-    assert not np.array_equal(order(1, 0, 100), order(1, 1, 100))
-    assert not np.array_equal(order(1, 0, 100), order(2, 0, 100))
-
-
-@pytest.mark.parametrize('size', [4, 10])
-def test_pairs_of_positions_are_uniform(size):
+def test_pairs_of_positions_are_uniform():
     """Chi-squared over where the first two positions go: size * (size - 1) equally likely cells."""
-    trials = 20_000
+    size, trials = 10, 20_000
     words = jax.random.bits(jax.random.key(0), (trials,))
     table = jax.vmap(lambda word: sampling.permute(word, jnp.int32(0), jnp.arange(2), jnp.int32(size)))(words)
     cells = np.bincount(np.asarray(table[:, 0] * size + table[:, 1]), minlength=size * size).reshape(size, size)
@@ -61,14 +55,6 @@ def test_pairs_of_positions_are_uniform(size):
     statistic = np.sum((cells[~np.eye(size, dtype=bool)] - expected) ** 2 / expected)
     degrees = size * (size - 1) - 1
     assert statistic < degrees + 4 * np.sqrt(2 * degrees)
-
-
-@pytest.mark.parametrize('size', [1000, 30_000])
-def test_large_permutations_look_random(size):
-    """Mean displacement of a random permutation is n / 3; lag-one correlation is about 0 +- 1 / sqrt(n)."""
-    where = order(99, 5, size).astype(float)
-    assert abs(np.mean(np.abs(where - np.arange(size))) / size - 1 / 3) < 4 / np.sqrt(size)
-    assert abs(np.corrcoef(where[:-1], where[1:])[0, 1]) < 4 / np.sqrt(size)
 
 
 def federation(sizes, labeled_sizes=None):
@@ -80,17 +66,7 @@ def federation(sizes, labeled_sizes=None):
         index[n, :size] = 1000 * n + np.arange(size)
         labeled[n, :labeled_size] = 1000 * n + 500 + np.arange(labeled_size)
     empty = jnp.zeros((0,), jnp.int32)
-    return Federation(
-        empty,
-        empty,
-        empty,
-        empty,
-        empty,
-        jnp.asarray(index),
-        jnp.asarray(sizes),
-        jnp.asarray(labeled),
-        jnp.asarray(labeled_sizes),
-    )
+    return Federation(*[empty] * 5, *map(jnp.asarray, (index, sizes, labeled, labeled_sizes)))
 
 
 def read_rounds(data, client, rounds, k_u=3, batch=4, labeled_rows=0):
@@ -102,15 +78,14 @@ def read_rounds(data, client, rounds, k_u=3, batch=4, labeled_rows=0):
     return read
 
 
-@pytest.mark.parametrize('client', range(5))
-def test_epochs_go_on_across_rounds_for_every_size(client):
+def test_epochs_go_on_across_rounds_for_every_size():
     """12 images are read a round; from any epoch's start, the next `size` images are all of the client's."""
-    sizes = [1, 5, 12, 100, 37]
-    read = np.concatenate([rows.ravel() for rows, _ in read_rounds(federation(sizes), client, 20)])
-    size = sizes[client]
-    for epoch in range(len(read) // size):
-        expected = [1000 * client + i for i in range(size)]
-        assert sorted(read[epoch * size : (epoch + 1) * size].tolist()) == expected
+    sizes = [1, 5, 12, 37]
+    for client, size in enumerate(sizes):
+        read = np.concatenate([rows.ravel() for rows, _ in read_rounds(federation(sizes), client, 10)])
+        for epoch in range(len(read) // size):
+            expected = [1000 * client + i for i in range(size)]
+            assert sorted(read[epoch * size : (epoch + 1) * size].tolist()) == expected
 
 
 def test_labeled_rows_lead_each_batch_and_both_streams_are_complete():
@@ -136,19 +111,16 @@ def test_labeled_rows_lead_each_batch_and_both_streams_are_complete():
 
 def test_rows_depend_on_the_client_and_not_on_its_place_in_the_cohort():
     data = federation([50, 60, 70])
-    there, _ = sampling.client_rows(
-        rng.root(3), data, Cohort(jnp.array([0, 1, 2]), jnp.ones(3), jnp.array([4, 5, 6])), BatchPlan(2, 8)
-    )
-    back, _ = sampling.client_rows(
-        rng.root(3), data, Cohort(jnp.array([2, 0, 1]), jnp.ones(3), jnp.array([6, 4, 5])), BatchPlan(2, 8)
-    )
-    np.testing.assert_array_equal(there, np.asarray(back)[np.array([1, 2, 0])])
+    rows = []
+    for ids in ([0, 1, 2], [2, 0, 1]):
+        cohort = Cohort(jnp.array(ids), jnp.ones(3), jnp.array(ids) + 4)
+        rows.append(np.asarray(sampling.client_rows(rng.root(3), data, cohort, BatchPlan(2, 8))[0]))
+    np.testing.assert_array_equal(rows[0], rows[1][[1, 2, 0]])
 
 
 def test_clients_of_one_size_read_in_different_orders():
-    rows, _ = sampling.client_rows(
-        rng.root(0), federation([40, 40]), Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([0, 0])), BatchPlan(2, 10)
-    )
+    cohort = Cohort(jnp.array([0, 1]), jnp.ones(2), jnp.array([0, 0]))
+    rows, _ = sampling.client_rows(rng.root(0), federation([40, 40]), cohort, BatchPlan(2, 10))
     first, second = np.asarray(rows).reshape(2, 20) - [[0], [1000]]
     assert not np.array_equal(first, second)
 
@@ -185,7 +157,7 @@ def lists_of_the_authors(size, batch, steps, batches):
     return copies, np.arange(batches) // per_pass
 
 
-@pytest.mark.parametrize(('size', 'batch', 'steps'), [(3, 4, 6), (10, 4, 5), (7, 3, 4), (100, 8, 3), (1, 4, 2)])
+@pytest.mark.parametrize(('size', 'batch', 'steps'), [(3, 4, 6), (7, 3, 4), (1, 4, 2)])
 def test_replicated_lists_are_read_whole(size, batch, steps):
     """Per pass no image comes more often than it stands in the list; where nothing is dropped, exactly so often."""
     t = jnp.arange(60)[:, None]
@@ -200,18 +172,6 @@ def test_replicated_lists_are_read_whole(size, batch, steps):
         if copies * size % batch == 0:
             assert set(counts) == {copies}
     assert size == 1 or not np.array_equal(read[passes == 0], read[passes == 1])
-
-
-def test_a_batch_of_a_replicated_list_repeats_images_as_often_as_chance_has_it():
-    """Ten images twice over, batches of four: 20/20 * 18/19 * 16/18 * 14/17 of the batches hold four images."""
-    words = jax.random.bits(jax.random.key(0), (8000,))
-    four = jnp.arange(4), jnp.int32(4), jnp.int32(10)
-    read = np.asarray(jax.vmap(lambda word: sampling.read_replicated(word, jnp.int32(1), *four, 5))(words))
-    different = np.mean([len(set(batch)) == 4 for batch in read.tolist()])
-    expected = 18 / 19 * 16 / 18 * 14 / 17
-    assert abs(different - expected) < 4 * (expected * (1 - expected) / 8000) ** 0.5
-    epochs = np.asarray(jax.vmap(lambda word: sampling.read(word, jnp.arange(4), jnp.int32(10)))(words))
-    assert all(len(set(batch)) == 4 for batch in epochs.tolist())
 
 
 def test_replicated_lists_go_on_across_rounds():

@@ -79,13 +79,8 @@ def federation(clients=5, labels_at_clients=False, seed=0):
             table[n, :count] = start + np.arange(count)
             start += count
     arrays = (images(server_labels), server_labels, images(client_labels), client_labels)
-    arrays += (
-        np.arange(12, dtype=np.int32),
-        index,
-        np.array(sizes, np.int32),
-        labeled_index,
-        np.array(labeled_sizes, np.int32),
-    )
+    counts = (np.array(count, np.int32) for count in (sizes, labeled_sizes))
+    arrays += (np.arange(12, dtype=np.int32), index, next(counts), labeled_index, next(counts))
     return Federation(*map(jnp.asarray, arrays))
 
 
