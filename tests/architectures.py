@@ -1,8 +1,12 @@
-"""The architectures at the sizes of their images, and how many weights they have."""
+"""The architectures at the sizes of their images, how many weights they have, and narrow ones of the same layers."""
+
+import functools
 
 import jax
+import numpy as np
 
 from semisfl_jax import models
+from semisfl_jax.models import layers, zoo
 
 SHAPES = {
     'small_cnn': (8, 8, 1),
@@ -13,8 +17,19 @@ SHAPES = {
     'resnet9': (32, 32, 3),
     'resnet9_plain': (32, 32, 3),
     'wresnet28x2': (32, 32, 3),
+    'mlp5000': (28, 28, 1),
+    'mlp200': (28, 28, 1),
+    'cnn13': (32, 32, 3),
 }
 CLASSES = {'vgg16': 100}
+NARROW = {
+    'alexnet': {'channels': (4, 4, 4, 4, 8), 'dense': 96},
+    'vgg13': {'channels': (4, 4, 4, 4, 8), 'dense': 96},
+    'resnet9': {'channels': (3, 4, 5, 6)},
+    'resnet9_plain': {'channels': (3, 4, 5, 6)},
+    'wresnet28x2': {'channels': (4, 4, 6, 8), 'depth': 2},
+    'cnn13': {'channels': (3, 4, 5, 4, 3)},
+}
 
 
 def count(variables):
@@ -24,3 +39,20 @@ def count(variables):
 def shapes(name, **options):
     model = models.build(name, CLASSES.get(name, 10), SHAPES[name], **options)
     return model, jax.eval_shape(model.init, jax.random.key(0))
+
+
+def narrow(name, index=None, shape=(16, 16, 3), compute=layers.FLOAT32):
+    architecture = zoo.ARCHITECTURES[name](4, compute, **NARROW.get(name, {}))
+    return models.cut(architecture, shape, index, 'none', 0, compute)
+
+
+@functools.cache
+def drawn(name, shape=(16, 16, 3)):
+    """Variables of a narrow model, with scales, shifts and statistics unlike those it starts with."""
+    draw = np.random.default_rng(1)
+
+    def changed(path, leaf):
+        of_norm = path[-1].key in ('scale', 'mean', 'var') or any('norm' in getattr(part, 'key', '') for part in path)
+        return np.float32(draw.uniform(0.5, 1.5, leaf.shape)) if of_norm else np.asarray(leaf)
+
+    return jax.tree_util.tree_map_with_path(changed, jax.jit(narrow(name, shape=shape).init)(jax.random.key(0)))

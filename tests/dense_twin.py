@@ -1,21 +1,17 @@
-"""Encoders and decoders of dense tasks in NumPy, in float64: loops over kernels and pixels, written after PyTorch's
-definitions. Arrays are [B, H, W, C]; kernels are PyTorch's, [F, C, k, k]."""
+"""Encoders and decoders of dense tasks in NumPy, in float64, written after PyTorch's definitions.
+
+Arrays are [B, H, W, C]; kernels are PyTorch's, [F, C, k, k].
+"""
 
 import itertools
 
 import numpy as np
 
+from tests import convolution
+
 
 def convolve(x, kernel, stride=1, padding=0, dilation=1):
-    """out[b, i, j, f] = sum over c, m, n of kernel[f, c, m, n] * x[b, stride i + dilation m - padding, …, c]."""
-    x = np.pad(np.asarray(x, np.float64), ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    size = kernel.shape[-1]
-    height, width = ((length - dilation * (size - 1) - 1) // stride + 1 for length in x.shape[1:3])
-    out = np.zeros((x.shape[0], height, width, kernel.shape[0]))
-    for i, j, m, n in itertools.product(range(height), range(width), range(size), range(size)):
-        pixel = x[:, stride * i + dilation * m, stride * j + dilation * n]
-        out[:, i, j] += pixel @ kernel[:, :, m, n].T.astype(np.float64)
-    return out
+    return convolution.convolve(x, np.transpose(kernel, (2, 3, 1, 0)), padding, stride, dilation)
 
 
 def max_pool(x):
@@ -136,10 +132,8 @@ def layer(variables, path, x, **options):
     for part in path:
         parameters, statistics = parameters[part], statistics[part]
     y = convolve(x, np.asarray(parameters['kernel']).transpose(3, 2, 0, 1), **options)
-    norm, moved = parameters['norm'], statistics['norm']
-    return relu(
-        normalize(y, *(np.asarray(part) for part in (norm['scale'], norm['bias'], moved['mean'], moved['var'])))
-    )
+    norm = {**parameters['norm'], **statistics['norm']}
+    return relu(normalize(y, *(np.asarray(norm[part]) for part in ('scale', 'bias', 'mean', 'var'))))
 
 
 def aspp(variables, path, x, rates):

@@ -1,5 +1,10 @@
-"""Parameter counts of the models in the authors' code, projection heads, first weights, and what images they take."""
+"""Parameter counts of the models in the authors' code, projection heads, first weights, and what is no model."""
 
+from collections.abc import Callable
+from functools import partial
+
+import flax
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,20 +14,17 @@ from semisfl_jax import models
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import layers, lowerings, zoo
 from semisfl_jax.models.split import ProjectionHead
-from tests.architectures import count, shapes
-from tests.convolution import convolve
+from tests.architectures import count, narrow, shapes
 
 # Kernels of a ResNet-9 and the channels they make; of a WideResNet-28-2, 1 x 1 shortcuts last, and the channels that
-# its BatchNorms see.
+# its BatchNorms see; of a CNN13.
 RESNET9 = 9 * (3 * 64 + 64 * 128 + 2 * 128 * 128 + 128 * 256 + 256 * 512 + 2 * 512 * 512)
 RESNET9_CHANNELS = 64 + 3 * 128 + 256 + 3 * 512
 WIDE = 9 * (3 * 16 + 16 * 32 + 7 * 32 * 32 + 32 * 64 + 7 * 64 * 64 + 64 * 128 + 7 * 128 * 128)
-
-
 WIDE += 16 * 32 + 32 * 64 + 64 * 128
-
-
 WIDE_CHANNELS = (16 + 7 * 32) + (32 + 7 * 64) + (64 + 7 * 128) + 128
+CNN13 = 3456 + 2 * 147_456 + 294_912 + 2 * 589_824 + 1_179_648 + 131_072 + 32_768
+CNN13_CHANNELS = 3 * 128 + 3 * 256 + 512 + 256 + 128
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,9 @@ WIDE_CHANNELS = (16 + 7 * 32) + (32 + 7 * 64) + (64 + 7 * 128) + 128
         ('resnet9', RESNET9 + 3 * RESNET9_CHANNELS, 2 * RESNET9_CHANNELS, 512 * 10 + 10, 512, 328_320),
         ('resnet9_plain', RESNET9, 0, 512 * 10, 512, 328_320),
         ('wresnet28x2', WIDE + 2 * WIDE_CHANNELS, 2 * WIDE_CHANNELS, 128 * 10 + 10, 128, 33_024),
+        ('mlp5000', 784 * 5000 + 5000, 0, 5000 * 10 + 10, 5000, 5000 * 5000 + 5000 + 5000 * 128 + 128),
+        ('mlp200', 784 * 200 + 200, 0, 200 * 10 + 10, 200, 200 * 200 + 200 + 200 * 128 + 128),
+        ('cnn13', CNN13 + 3 * CNN13_CHANNELS, 2 * CNN13_CHANNELS, 128 * 10 + 10, 128, 33_024),
     ],
 )
 def test_parameter_counts(name, bottom, buffers, top, features, head):
@@ -73,7 +78,7 @@ def test_projection_of_zero_features_has_no_nan_gradient():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('name', ['cnn', 'resnet9', 'wresnet28x2'])
+@pytest.mark.parametrize('name', ['cnn', 'wresnet28x2'])
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32(name):
     """Parameters, features, logits and projections are float32; products in between take bfloat16 on both sides."""
     model = models.build(name, 10, (32, 32, 3), convolution='native', dtype='bfloat16')
@@ -96,41 +101,130 @@ def test_bfloat16_computes_in_bfloat16_and_keeps_float32(name):
     assert all('bf16' in line for line in products)
 
 
-def test_initial_weights_are_pytorch_uniform():
-    model = models.build('cnn', 10, (32, 32, 3))
-    for piece in model.init(jax.random.key(0))[:2]:
-        for name, layer in piece['params'].items():
-            layer = layer.get('dense', layer)
-            bound = np.prod(layer['kernel'].shape[:-1]) ** -0.5
-            for leaf in (layer['kernel'], layer['bias']):
-                assert np.max(np.abs(leaf)) <= bound, name
-            assert np.std(layer['kernel']) == pytest.approx(bound / np.sqrt(3), rel=0.1)
+WIDTHS = {'cnn': {'channels': (16, 16), 'dense': 64}, 'wresnet28x2': {'channels': (8, 16, 24, 16), 'depth': 1}}
+KAIMING = {'wresnet28x2': lambda fan_in, fan_out: (2 / fan_out) ** 0.5, 'resnet9_plain': lambda fan_in, _: fan_in**-0.5}
+
+
+@pytest.mark.parametrize('name', ['cnn', 'resnet9', 'resnet9_plain', 'wresnet28x2'])
+def test_initial_weights(name):
+    """Deviations: PyTorch's uniform 1 / sqrt(3 fan_in), Keras's 1 / sqrt(fan_in), Kaiming's sqrt(2 / fan_out)."""
+    architecture = zoo.ARCHITECTURES[name](10, layers.FLOAT32, **WIDTHS.get(name, {'channels': (16,) * 4}))
+    bottom, top, _ = jax.jit(models.cut(architecture, (32, 32, 3), None, 'none', 0).init)(jax.random.key(0))
+    found = flax.traverse_util.flatten_dict(jax.device_get({**bottom['params'], **top['params']}))
+    for path, leaf in found.items():
+        if path[-1] == 'scale':
+            assert np.all(leaf == 1)
+        elif path[-1] == 'kernel':
+            *spatial, inputs, outputs = leaf.shape
+            fan_in, fan_out = np.prod(spatial) * inputs, np.prod(spatial) * outputs
+            uniform = name not in KAIMING or (name == 'wresnet28x2' and 'dense' in path)
+            expected = (3 * fan_in) ** -0.5 if uniform else KAIMING[name](fan_in, fan_out)
+            assert np.std(leaf) == pytest.approx(expected, rel=4 / leaf.size**0.5), path
+            bias = found.get((*path[:-1], 'bias'))
+            if uniform and name != 'wresnet28x2':
+                assert 0 < max(np.abs(leaf).max(), np.abs(bias).max()) <= fan_in**-0.5
+            else:
+                assert not np.any(bias) if 'dense' in path and name == 'wresnet28x2' else bias is None
 
 
 @pytest.mark.parametrize('lowering', lowerings.LOWERINGS)
-@pytest.mark.parametrize(('name', 'shape'), [('cnn', (8, 8, 1)), ('alexnet', (4, 4, 3)), ('resnet9', (4, 4, 3))])
-def test_images_too_small(name, shape, lowering):
-    with pytest.raises(UserError, match='images are too small for this model'):
-        models.build(name, 10, shape, convolution=lowering)
+@pytest.mark.parametrize(
+    ('name', 'side', 'cut'),
+    [('cnn', 8, None), ('alexnet', 4, 1), ('resnet9', 4, None), ('cnn13', 11, 3), ('cnn13', 8, 1)],
+)
+def test_images_too_small_for_either_part(name, side, cut, lowering):
+    """12 pixels are the fewest of CNN13: 12, 6, 3, and 1 after the convolution without padding."""
+    with pytest.raises(UserError, match=name):
+        models.build(name, 10, (side, side, 3), cut, convolution=lowering)
+    if name == 'cnn13':
+        assert models.build(name, 10, (12, 12, 3), cut, convolution=lowering).feature_size > 0
 
 
-def test_batch_norm_moves_in_training_alone():
-    architecture = zoo.Architecture(
-        (
-            lambda name: layers.ConvLayer(4, norm=True, name=name),
-            lambda name: layers.DenseLayer(3, activation=False, name=name),
-        ),
-        1,
-    )
-    model = models.cut(architecture, (6, 6, 2), None, 'linear', 8)
-    variables = model.init(jax.random.key(0)).bottom
-    images = 3.0 + jax.random.normal(jax.random.key(1), (16, 6, 6, 2))
-    _, same = model.bottom(variables, images, None, False)
-    assert same is variables
-    _, moved = model.bottom(variables, images, None, True)
-    kernel, bias = (np.asarray(variables['params']['layer_0'][name]) for name in ('kernel', 'bias'))
-    before = convolve(np.asarray(images), kernel, 1) + bias
-    np.testing.assert_allclose(moved['batch_stats']['layer_0']['norm']['mean'], 0.1 * before.mean((0, 1, 2)), rtol=1e-4)
-    np.testing.assert_allclose(
-        moved['batch_stats']['layer_0']['norm']['var'], 0.9 + 0.1 * before.var((0, 1, 2)), rtol=1e-4
-    )
+@pytest.mark.parametrize(('shape', 'features'), [((28, 28, 1), 512), ((64, 64, 3), 2 * 2 * 512)])
+def test_residual_models_of_other_sizes(shape, features):
+    assert models.build('resnet9', 10, shape).feature_size == features
+    assert models.build('wresnet28x2', 10, shape).feature_size == 128
+
+
+@pytest.mark.parametrize('index', [0, 4])
+def test_cut_out_of_range(index):
+    with pytest.raises(UserError, match=f'split_index={index}'):
+        narrow('small_cnn', index)
+
+
+# --- models of a user
+
+
+class Odd(nn.Module):
+    """A layer of a user: images [B, ...] -> what `function` makes of logits [B, 3]."""
+
+    function: Callable
+
+    @nn.compact
+    def __call__(self, x, train):
+        return self.function(nn.Dense(3)(x.reshape(len(x), -1)))
+
+
+class OddMaps(nn.Module):
+    """An encoder or a decoder of a user: what `function` makes of its input."""
+
+    function: Callable
+
+    @nn.compact
+    def __call__(self, x, train):
+        return self.function(x)
+
+
+def fail(x):
+    raise TypeError('a slip of the user')
+
+
+PLAIN, DENSE = partial(Odd, lambda x: x), partial(layers.DenseLayer, 3)
+WRONG = (  # rows side by side, a map, one row for all, two arrays, nothing
+    lambda x: jnp.tile(x, (1, 5)),
+    lambda x: x[:, None, None],
+    lambda x: jnp.mean(x, axis=0, keepdims=True),
+    lambda x: (x, x),
+    lambda x: None,
+)
+ENCODER, DECODER = OddMaps(lambda x: (x, x[:, ::2])), OddMaps(lambda maps: maps[0])
+
+
+@pytest.mark.parametrize(
+    ('made', 'error'),
+    [
+        (zoo.Architecture((partial(Odd, fail), PLAIN), 1), TypeError),
+        (zoo.Architecture((PLAIN, partial(Odd, fail)), 1), TypeError),
+        *((zoo.Architecture((PLAIN, partial(Odd, function)), 1), UserError) for function in WRONG),
+        (zoo.Architecture((partial(Odd, lambda x: (x, x)), PLAIN), 1), UserError),
+        (None, UserError),
+        (zoo.Architecture((DENSE,), 1), UserError),
+        (zoo.Architecture((DENSE, DENSE), 2), UserError),
+    ],
+)
+def test_a_model_of_a_user_returns_logits_and_its_own_errors_stay(monkeypatch, made, error):
+    """The line names the model; an error in a layer is not said to be of small images."""
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'mine', lambda *_: zoo.Architecture((PLAIN, PLAIN), 1))
+    assert models.build('mine', 3, (8, 8, 1)).feature_size == 3
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'mine', lambda *_: made)
+    with pytest.raises(error, match='mine|paper_split' if error is UserError else 'a slip of the user'):
+        models.build('mine', 3, (8, 8, 1))
+
+
+@pytest.mark.parametrize(
+    ('made', 'error'),
+    [
+        ((OddMaps(lambda x: x), DECODER), UserError),
+        ((OddMaps(lambda x: (x, x[0])), DECODER), UserError),
+        ((ENCODER, OddMaps(lambda maps: maps)), UserError),
+        ((ENCODER, OddMaps(lambda maps: maps[1][..., :2])), UserError),
+        ((OddMaps(fail), DECODER), TypeError),
+        ((ENCODER, OddMaps(fail)), TypeError),
+    ],
+)
+def test_a_dense_model_of_a_user_returns_maps(monkeypatch, made, error):
+    monkeypatch.setitem(models.DENSE_ARCHITECTURES, 'mine', lambda *_: (ENCODER, DECODER))
+    assert models.build_dense('mine', 3, (9, 8, 3)).feature_size == 9 * 8 * 3 + 5 * 8 * 3
+    monkeypatch.setitem(models.DENSE_ARCHITECTURES, 'mine', lambda *_: made)
+    with pytest.raises(error, match='mine' if error is UserError else 'a slip of the user'):
+        models.build_dense('mine', 3, (9, 8, 3))

@@ -1,5 +1,10 @@
-"""Models for dense tasks: parameters, strides, first weights, names and costs."""
+"""Models for dense tasks: parameters, first weights, costs; layers and decoders against NumPy; cut, BatchNorm, dropout,
+precision."""
 
+import functools
+
+import flax
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,13 +13,41 @@ import pytest
 from semisfl_jax import models
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs.prices import DenseSpec, measure
-from semisfl_jax.models.dense_zoo import DeepLabV3, ResNet, SceneDecoder
-from tests.dense_models import NARROW, SHAPE, narrow
+from semisfl_jax.models.dense_zoo import DeepLabV3, DeepLabV3Plus, ResNet, SceneDecoder, SceneEncoder
+from semisfl_jax.models.layers import resize
+from semisfl_jax.models.weights import torch_name
+from tests import dense_twin
+from tests.architectures import count
 from tests.marks import slow_but
 
+SHAPE = (18, 21, 3)
+# Encoder, decoder of two outputs: the kinds of the models by name, at a fraction of their width.
+NARROW = {
+    'scene_net': (SceneEncoder(3, (4, 5, 6)), SceneDecoder(2, width=4)),
+    'deeplabv3plus': (
+        ResNet((1, 1, 1, 1), True, 8, True, 4, (2, 2, 3, 2)),
+        DeepLabV3Plus(2, (1, 2, 3), width=4, low_width=3),
+    ),
+}
 
-def count(variables):
-    return sum(leaf.size for leaf in jax.tree.leaves(variables))
+
+@functools.cache
+def narrow(name):
+    """A small model and its variables."""
+    model = models.encoder_decoder(*NARROW[name], SHAPE)
+    return model, jax.jit(model.init)(jax.random.key(0))
+
+
+def images(rows, seed=1):
+    return jax.random.normal(jax.random.key(seed), (rows, *SHAPE))
+
+
+def assert_close(got, expected):
+    got, expected = (flax.traverse_util.flatten_dict(flax.serialization.to_state_dict(x)) for x in (got, expected))
+    assert got.keys() == expected.keys()
+    for path, wanted in expected.items():
+        scale = float(jnp.max(jnp.abs(wanted)))
+        np.testing.assert_allclose(got[path], wanted, rtol=1e-3, atol=1e-4 * scale + 1e-7, err_msg=str(path))
 
 
 def shapes(name, outputs=21, shape=(64, 64, 3), **options):
@@ -24,66 +57,50 @@ def shapes(name, outputs=21, shape=(64, 64, 3), **options):
 
 # --- parameters
 
-ENCODERS = {18: (11_176_512, 9_600), 50: (23_508_032, 53_120), 101: (42_500_160, 105_344)}  # and running statistics
-
-
+# Parameters, running statistics, and arrays: per convolution a kernel and four of its BatchNorm
+ENCODERS = {18: (11_176_512, 9_600, 100), 50: (23_508_032, 53_120, 265), 101: (42_500_160, 105_344, 520)}
 # ASPP of c channels: 2 * 256 c + 3 * 9 * 256 c + 5 * 256^2, six BatchNorms of 2 * 256; the 3x3 and its BatchNorm
 HEADS = {('v3', 18): 4_722_176, ('v3', 50): 16_125_440, ('v3plus', 18): 5_426_272}
-HEADS['v3', 101] = HEADS['v3', 50]
-
-
 # V3+ beside V3: the low-level layer of 256 channels, and a second 3x3 whose input has 48 more
-HEADS['v3plus', 50] = HEADS['v3plus', 101] = HEADS['v3', 50] + 256 * 48 + 2 * 48 + 9 * (256 + 48) * 256 + 2 * 256
+HEADS['v3plus', 101] = HEADS['v3', 50] + 256 * 48 + 2 * 48 + 9 * (256 + 48) * 256 + 2 * 256
 
 
-@pytest.mark.parametrize('depth', slow_but([18, 50, 101], 18, 50))
-@pytest.mark.parametrize('head', ['v3', 'v3plus'])
-def test_parameters_of_deeplab(head, depth):
+@pytest.mark.parametrize(('head', 'depth'), slow_but(HEADS, ('v3', 50), ('v3plus', 18)))
+def test_parameters_and_names_of_deeplab(head, depth):
     model, variables = shapes(f'deeplab{head}_resnet{depth}', outputs=7)
-    assert (count(variables.bottom['params']), count(variables.bottom['batch_stats'])) == ENCODERS[depth]
+    names = {torch_name(parts) for parts in flax.traverse_util.flatten_dict(variables.bottom)}
+    assert (count(variables.bottom['params']), count(variables.bottom['batch_stats']), len(names)) == ENCODERS[depth]
+    last = 2 if depth == 18 else 3
+    assert {'conv1.weight', 'bn1.running_mean', f'layer4.1.bn{last}.weight', 'layer3.0.downsample.0.weight'} <= names
+    assert ('layer3.22.conv3.weight' in names) == (depth == 101)
+    assert ('layer1.0.downsample.1.running_var' in names) == (depth > 18)
     assert count(variables.top['params']) == HEADS[head, depth] + 257 * 7
     assert (variables.proj, model.projection_size) == ({'params': {}}, 0)
     expansion = 4 if depth > 18 else 1
     assert model.feature_size == expansion * (8 * 8 * 512 + (16 * 16 * 64 if head == 'v3plus' else 0))
 
 
-def test_parameters_of_the_scene_net():
-    """At 48x48, maps of 24, 12 and 6 pixels cross the cut."""
-    model, variables = shapes('scene_net', outputs=11, shape=(48, 48, 3))
-    kernels = 9 * (3 * 16 + 16 * 32 + 32 * 48 + 48 * 64 + 64 * 64)
-    assert count(variables.bottom['params']) == kernels + 2 * (16 + 32 + 48 + 64 + 64) == 83_824
-    laterals, smooth = (32 + 48 + 64) * 32, 2 * 9 * 32 * 32
-    assert count(variables.top['params']) == laterals + smooth + 2 * 5 * 32 + 33 * 11 == 23_360 + 33 * 11
-    assert model.feature_size == 24 * 24 * 32 + 12 * 12 * 48 + 6 * 6 * 64
-
-
-@pytest.mark.parametrize(
-    ('stride', 'side', 'rates'), [(8, 8, (12, 24, 36)), (16, 4, (6, 12, 18)), (32, 2, (6, 12, 18))]
-)
+@pytest.mark.parametrize(('stride', 'side', 'rates'), [(8, 8, (12, 24, 36)), (32, 2, (6, 12, 18))])
 def test_output_strides(stride, side, rates):
-    """Parameters do not depend on the stride; dilations of the decoder do."""
+    """Dilations of the decoder depend on the stride."""
     model, variables = shapes('deeplabv3plus_resnet18', output_stride=stride)
     batch = jax.ShapeDtypeStruct((2, 64, 64, 3), jnp.float32)
     maps = jax.eval_shape(lambda bottom, x: model.bottom(bottom, x, None, False)[0], variables.bottom, batch)
     assert [feature_map.shape for feature_map in maps] == [(2, 16, 16, 64), (2, side, side, 512)]
-    assert count(variables.top['params']) == HEADS['v3plus', 18] + 257 * 21
     jaxpr = str(jax.make_jaxpr(lambda top, maps: model.top(top, maps, None, False)[0])(variables.top, maps))
     for rate in (6, 12, 18, 24, 36):
         assert (f'rhs_dilation=({rate}, {rate})' in jaxpr) == (rate in rates)
 
 
-def test_tasks_share_the_encoder_that_a_key_gives():
-    one, other = (models.encoder_decoder(NARROW['scene_net'][0], SceneDecoder(n, width=4), SHAPE) for n in (2, 5))
-    first, second = (jax.jit(model.init)(jax.random.key(3)) for model in (one, other))
-    assert jax.tree.all(jax.tree.map(np.array_equal, first.bottom, second.bottom))
-    assert jax.tree.map(np.shape, first.top) != jax.tree.map(np.shape, second.top)
-
-
 def test_initial_weights():
-    """Kaiming's normal in the encoder, sqrt(2 / fan_out); PyTorch's uniform in DeepLab, 1 / sqrt(3 fan_in)."""
+    """Kaiming's normal in the encoder, sqrt(2 / fan_out); PyTorch's uniform in DeepLab, 1 / sqrt(3 fan_in). Tasks
+    share the encoder that a key gives."""
     encoder = ResNet((1, 1, 1, 1), False, low_level=False, stem=16, widths=(16, 16, 24, 24))
-    model = models.encoder_decoder(encoder, DeepLabV3(3, (1, 2, 3), width=16), SHAPE)
-    variables = jax.jit(model.init)(jax.random.key(0))
+    variables, other = (
+        jax.jit(models.encoder_decoder(encoder, DeepLabV3(n, (1, 2, 3), width=16), SHAPE).init)(jax.random.key(0))
+        for n in (3, 2)
+    )
+    assert jax.tree.all(jax.tree.map(np.array_equal, variables.bottom, other.bottom))
     for piece, expected in (
         (variables.bottom, lambda size, inputs, outputs: (2 / (size * outputs)) ** 0.5),
         (variables.top, lambda size, inputs, outputs: (3 * size * inputs) ** -0.5),
@@ -97,26 +114,20 @@ def test_initial_weights():
                 assert np.all(leaf == (path[-1].key == 'scale'))
 
 
-# --- names and messages
-
-
 @pytest.mark.parametrize(
-    ('build', 'message'),
+    ('build', 'key'),
     [
-        (lambda: models.build('scene_net', 10, (48, 48, 3)), "'scene_net' is for dense tasks.* use one of small_cnn"),
-        (lambda: models.build_dense('cnn', 3, (48, 48, 3)), "'cnn' is for classification.* use one of scene_net"),
-        (lambda: models.build_dense('scenenet', 3, (48, 48, 3)), "'scenenet' is unknown.*did you mean 'scene_net'"),
-        (lambda: models.build_dense('scene_net', 3, (7, 48, 3)), 'images are too small for this model'),
-        (lambda: models.build_dense('scene_net', 3, (48, 48, 3), output_stride=16), 'output_stride=16 .*; use 8$'),
-        (
-            lambda: models.build_dense('deeplabv3_resnet18', 3, (48, 48, 3), output_stride=4),
-            r"output_stride=4 .*'deeplabv3_resnet18'; use 8, 16, 32$",
-        ),
-        (lambda: narrow('scene_net')[0].project({}, None), 'no projection head'),
+        (lambda: models.build('scene_net', 10, (48, 48, 3)), 'scene_net'),
+        (lambda: models.build_dense('cnn', 3, (48, 48, 3)), 'cnn'),
+        (lambda: models.build_dense('scenenet', 3, (48, 48, 3)), 'scenenet'),
+        (lambda: models.build_dense('scene_net', 3, (7, 48, 3)), 'scene_net'),
+        (lambda: models.build_dense('scene_net', 3, (48, 48, 3), output_stride=16), 'output_stride=16'),
+        (lambda: models.build_dense('deeplabv3_resnet18', 3, (48, 48, 3), output_stride=4), 'output_stride=4'),
+        (lambda: narrow('scene_net')[0].project({}, None), 'projection'),
     ],
 )
-def test_what_is_not_possible(build, message):
-    with pytest.raises(UserError, match=message):
+def test_what_is_not_possible(build, key):
+    with pytest.raises(UserError, match=key):
         build()
 
 
@@ -125,16 +136,15 @@ def test_the_smallest_images():
     assert models.build_dense('deeplabv3_resnet18', 3, (1, 1, 3)).feature_size == 512  # it rounds up
 
 
-# --- costs
-
-
 def test_bytes_and_operations_of_the_scene_net():
     """Products alone, where a kernel lies on the map: (3 s - 2)^2 multiply-adds a pair of channels at side s."""
     pieces = measure(DenseSpec('scene_net', 11, (48, 48, 3), 8))
+    kernels = 9 * (3 * 16 + 16 * 32 + 32 * 48 + 48 * 64 + 64 * 64) + 2 * (16 + 32 + 48 + 64 + 64)
+    laterals, smooth = (32 + 48 + 64) * 32, 2 * 9 * 32 * 32 + 2 * 5 * 32 + 33 * 11
     statistics = 2 * (16 + 32 + 48 + 64 + 64), 2 * 5 * 32
-    assert (pieces.bottom, pieces.top) == (4 * (83_824 + statistics[0]), 4 * (23_360 + 33 * 11 + statistics[1]))
+    assert (pieces.bottom, pieces.top) == (4 * (kernels + statistics[0]), 4 * (laterals + smooth + statistics[1]))
     assert pieces.statistics == 4 * sum(statistics)
-    assert pieces.features == 4 * (24 * 24 * 32 + 12 * 12 * 48 + 6 * 6 * 64)
+    assert pieces.features == 4 * (24 * 24 * 32 + 12 * 12 * 48 + 6 * 6 * 64)  # three maps cross the cut
     assert pieces.head_work.train == pieces.pair_work.train == 0
 
     def three(side, inputs, outputs):
@@ -156,3 +166,163 @@ def test_bytes_and_operations_of_the_scene_net():
     ):
         assert forward < work.forward < 1.05 * forward
         assert train < work.train < 1.1 * train
+
+
+# --- against NumPy
+
+
+def drawn(variables, seed=0):
+    """Statistics and scales unlike those that a network starts with."""
+    rng = np.random.default_rng(seed)
+
+    def draw(path, leaf):
+        low = {'mean': -0.5, 'var': 0.5, 'scale': 0.5, 'bias': -0.5}.get(path[-1].key)
+        return leaf if low is None else jnp.asarray(rng.uniform(low, low + 1, leaf.shape), jnp.float32)
+
+    return jax.tree_util.tree_map_with_path(draw, variables)
+
+
+@pytest.mark.parametrize(('old', 'new'), [((2, 3), (8, 9)), ((6, 5), (3, 5)), ((1, 1), (4, 3))])
+def test_bilinear_resizing(old, new):
+    x = np.random.default_rng(0).normal(size=(2, *old, 3))
+    np.testing.assert_allclose(resize(jnp.float32(x), *new), dense_twin.resize(x, *new), rtol=1e-5, atol=1e-5)
+
+
+STEM, WIDTHS, DEPTHS = 4, (4, 6, 5, 3), (1, 2, 2, 2)
+REPLACED = {32: (False, False, False), 16: (False, False, True), 8: (False, True, True)}
+
+
+@pytest.mark.parametrize(('bottleneck', 'output_stride'), [(False, 8), (True, 16), (True, 32)])
+def test_resnet_is_that_of_torchvision(tmp_path, bottleneck, output_stride):
+    """Its strides, dilations, pooling and names, at a fraction of its width; sides that no stride divides."""
+    rng = np.random.default_rng(1)
+    state = dense_twin.state_dict(rng, bottleneck, STEM, WIDTHS, DEPTHS)
+    np.savez(tmp_path / 'state.npz', **state)
+    encoder = ResNet(DEPTHS, bottleneck, output_stride, stem=STEM, widths=WIDTHS)
+    x = rng.normal(size=(2, 37, 42, 3)).astype(np.float32)
+    variables = models.load_encoder(str(tmp_path / 'state.npz'), encoder.lazy_init(jax.random.key(0), x, train=False))
+    maps = jax.jit(lambda variables, x: encoder.apply(variables, x, train=False))(variables, x)
+    low, *_, last = dense_twin.resnet(state, x, bottleneck, REPLACED[output_stride])
+    side = {8: (5, 6), 16: (3, 3), 32: (2, 2)}[output_stride]  # 37 and 42 divided by the stride, rounded up
+    assert (maps[0].shape[1:3], maps[1].shape[1:3]) == ((10, 11), side)
+    for got, expected in zip(maps, (low, last), strict=True):
+        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_deeplabv3plus_to_the_size_of_the_images():
+    """With ASPP, whose last dilation is beyond the map: the logits at the images' size."""
+    rates = 1, 2, 7
+    encoder = ResNet(DEPTHS, True, 16, stem=STEM, widths=WIDTHS)
+    model = models.encoder_decoder(encoder, DeepLabV3Plus(5, rates, width=6, low_width=3), (21, 66, 3))
+    top = drawn(model.init(jax.random.key(0)).top)
+    rng = np.random.default_rng(3)
+    low, last = rng.normal(size=(2, 6, 17, 16)), rng.normal(size=(2, 2, 5, 12))  # by 4 and by 16, rounded up
+    got, same = jax.jit(lambda top, maps: model.top(top, maps, None, False))(top, (jnp.float32(low), jnp.float32(last)))
+    assert jax.tree.all(jax.tree.map(np.array_equal, same, top))
+    expected = dense_twin.deeplabv3plus(top, low, last, rates, 21, 66)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+
+
+# --- the cut
+
+
+class Uncut(nn.Module):
+    """Encoder and decoder as one module."""
+
+    encoder: nn.Module
+    decoder: nn.Module
+
+    @nn.compact
+    def __call__(self, x, train):
+        return resize(self.decoder(self.encoder(x, train), train), *SHAPE[:2])
+
+
+def without_dropout(call, arguments, options, context):
+    """A Flax interceptor: what dropout draws depends on where its module is."""
+    return arguments[0] if isinstance(context.module, nn.Dropout) else call(*arguments, **options)
+
+
+@pytest.mark.parametrize('name', slow_but(NARROW, 'scene_net'))
+def test_the_cut_computes_the_uncut_model_and_its_gradient(name):
+    """In training mode: maps up, their gradients down."""
+    model, variables = narrow(name)
+    x, target = images(3), jax.random.normal(jax.random.key(2), (3, *SHAPE[:2], 2))
+    uncut = Uncut(*(module.clone() for module in NARROW[name]))
+    both = {kind: {'encoder': variables.bottom[kind], 'decoder': variables.top[kind]} for kind in variables.bottom}
+
+    def whole(parameters):
+        outputs, moved = uncut.apply({**both, 'params': parameters}, x, train=True, mutable=['batch_stats'])
+        return jnp.sum(outputs * target), moved['batch_stats']
+
+    @jax.jit
+    def split(bottom, top):
+        def encode(p):
+            return model.bottom({**variables.bottom, 'params': p}, x, None, True)
+
+        def decode(p, maps):
+            outputs, moved = model.top({**variables.top, 'params': p}, maps, None, True)
+            assert outputs.shape == target.shape
+            return jnp.sum(outputs * target), moved['batch_stats']
+
+        maps, backward, moved_bottom = jax.vjp(encode, bottom, has_aux=True)
+        (value, moved_top), (of_top, down) = jax.value_and_grad(decode, (0, 1), has_aux=True)(top, maps)
+        statistics = {'encoder': moved_bottom['batch_stats'], 'decoder': moved_top}
+        return (value, statistics), {'encoder': backward(down)[0], 'decoder': of_top}
+
+    with nn.intercept_methods(without_dropout):
+        expected = jax.jit(jax.value_and_grad(whole, has_aux=True))(both['params'])
+        assert_close(split(variables.bottom['params'], variables.top['params']), expected)
+
+
+@pytest.mark.parametrize('name', NARROW)
+def test_only_training_draws_and_moves_statistics(name):
+    model, variables = narrow(name)
+    x = 2.0 + images(4)
+
+    @functools.partial(jax.jit, static_argnums=1)
+    def run(key, train):
+        maps, bottom = model.bottom(variables.bottom, x, jax.random.fold_in(key, 0), train)
+        outputs, top = model.top(variables.top, maps, jax.random.fold_in(key, 1), train)
+        return outputs, (bottom, top)
+
+    one, other = jax.random.key(0), jax.random.key(1)
+    outputs, same = run(one, False)
+    np.testing.assert_array_equal(outputs, run(other, False)[0])
+    assert jax.tree.all(jax.tree.map(np.array_equal, same, (variables.bottom, variables.top)))
+    outputs, moved = run(one, True)
+    assert (outputs.shape, outputs.dtype) == ((4, *SHAPE[:2], 2), jnp.float32)
+    drawn_alike = np.array_equal(outputs, run(other, True)[0])
+    assert drawn_alike == (name == 'scene_net')  # DeepLab's decoders have dropout
+    old = variables.bottom['batch_stats'], variables.top['batch_stats']
+    new = moved[0]['batch_stats'], moved[1]['batch_stats']
+    assert not any(jax.tree.leaves(jax.tree.map(np.array_equal, old, new)))  # every one has moved
+
+
+def test_rows_that_are_not_valid_do_not_count():
+    """Three valid rows of five move the statistics as three alone do."""
+    model, variables = narrow('scene_net')
+    x = images(5)
+
+    def statistics(x, rows):
+        maps, bottom = model.bottom(variables.bottom, x, None, True, rows)
+        _, top = model.top(variables.top, maps, None, True, rows)
+        return bottom['batch_stats'], top['batch_stats']
+
+    valid = jnp.array([True, False, True, True, False])
+    assert_close(jax.jit(statistics)(x, valid), jax.jit(lambda x: statistics(x, None))(x[valid]))
+
+
+def test_bfloat16_computes_in_bfloat16_and_gives_float32():
+    exact, rounded = (models.build_dense('scene_net', 3, (16, 16, 3), dtype=dtype) for dtype in ('float32', 'bfloat16'))
+    variables = jax.jit(rounded.init)(jax.random.key(0))
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype('float32')}
+    x = jax.random.normal(jax.random.key(1), (2, 16, 16, 3))
+
+    def run(model):
+        maps, _ = model.bottom(variables.bottom, x, None, True)
+        return *maps, model.top(variables.top, maps, None, True)[0]
+
+    for got, expected in zip(jax.jit(lambda: run(rounded))(), jax.jit(lambda: run(exact))(), strict=True):
+        assert got.dtype == jnp.float32
+        error = jnp.linalg.norm(got - expected) / jnp.linalg.norm(expected)
+        assert 1e-4 < error < 0.1  # bfloat16 keeps 8 bits: 0.4 % a number

@@ -1,4 +1,4 @@
-"""Every form of convolutions and dense products, against loops and each other."""
+"""Every form of convolutions, dense products and pooling, against loops and each other."""
 
 import itertools
 from functools import partial
@@ -9,54 +9,110 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.models import lowerings, pooling
-from tests.convolution import convolve
+from semisfl_jax.models import lowerings, pooling, winograd
+from tests.convolution import convolve, gradients
+from tests.marks import slow_but
 
-STRIDED = [(3, 1, 2), (1, 0, 2), (3, 0, 2), (5, 2, 3)]  # one side of 9 x 8 ends between two windows
-
-
-@pytest.mark.parametrize('lowering', sorted(lowerings.LOWERINGS))
-@pytest.mark.parametrize(('size', 'padding', 'stride'), [(3, 1, 1), (5, 0, 1), (3, 0, 1), *STRIDED])
-def test_convolutions(lowering, size, padding, stride):
-    rng = np.random.default_rng(0)
-    x, kernel = rng.normal(size=(2, 9, 8, 3)).astype(np.float32), rng.normal(size=(size, size, 3, 4)).astype(np.float32)
-    got = lowerings.LOWERINGS[lowering](x, kernel, padding, stride)
-    np.testing.assert_allclose(got, convolve(x, kernel, padding, stride), rtol=1e-4, atol=1e-4)
+# (size, padding, stride, dilation). One side of 9 x 8 ends between two windows; beyond the map, only the kernel's
+# center is left.
+CASES = [(3, 1, 1, 1), (5, 0, 1, 1), (1, 0, 2, 1), (3, 0, 2, 1), (5, 2, 3, 1), (3, 4, 1, 4), (3, 2, 2, 2), (3, 9, 1, 9)]
 
 
 @pytest.mark.parametrize('lowering', sorted(lowerings.LOWERINGS))
-@pytest.mark.parametrize(('size', 'padding', 'stride'), [(3, 1, 1), (5, 0, 1), (3, 0, 1), (5, 2, 1), *STRIDED])
-def test_gradients_of_convolutions(lowering, size, padding, stride):
-    """A convolution is linear in each argument, so its gradients are sums over the positions, taken here in float64.
-    One with a stride is one without, of which all other outputs are thrown away."""
-    rng = np.random.default_rng(1)
-    x, kernel = rng.normal(size=(2, 9, 8, 3)), rng.normal(size=(size, size, 3, 4))
-    cotangent = rng.normal(size=convolve(x, kernel, padding, stride).shape)
-    out = np.zeros((2, 9 + 2 * padding - size + 1, 8 + 2 * padding - size + 1, 4))
-    out[:, ::stride, ::stride] = cotangent
-    padded = np.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
-    of_padded, of_kernel = np.zeros_like(padded), np.zeros_like(kernel)
-    for i, j in itertools.product(range(size), range(size)):
-        window = np.s_[:, i : i + out.shape[1], j : j + out.shape[2]]
-        of_padded[window] += out @ kernel[i, j].T
-        of_kernel[i, j] = np.einsum('bhwc,bhwf->cf', padded[window], out)
-    of_x = of_padded[:, padding : padding + 9, padding : padding + 8]
-
-    function = partial(lowerings.LOWERINGS[lowering], padding=padding, stride=stride)
-    _, back = jax.vjp(function, jnp.float32(x), jnp.float32(kernel))
-    for got, expected in zip(back(jnp.float32(cotangent)), (of_x, of_kernel), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+@pytest.mark.parametrize('case', CASES)
+def test_convolutions_and_their_gradients(lowering, case):
+    draw = np.random.default_rng(0)
+    x, kernel = draw.normal(size=(2, 9, 8, 3)), draw.normal(size=(case[0], case[0], 3, 4))
+    got, back = jax.vjp(partial(_positional, lowering, case), jnp.float32(x), jnp.float32(kernel))
+    expected = convolve(x, kernel, *case[1:])
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
+    cotangent = draw.normal(size=expected.shape)
+    for one, other in zip(back(jnp.float32(cotangent)), gradients(x, kernel, cotangent, *case[1:]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(('rows', 'inputs', 'outputs'), [(5, 7, 3), (256, 2048, 2048)])
-def test_dense_product_and_its_gradients(rows, inputs, outputs):
-    rng = np.random.default_rng(3)
-    shapes = (rows, inputs), (inputs, outputs), (rows, outputs)
-    x, kernel, out = (rng.normal(size=shape).astype(np.float32) for shape in shapes)
-    got, back = jax.vjp(lowerings.dense_direct, x, kernel)
-    np.testing.assert_allclose(got, x @ kernel, rtol=1e-4, atol=1e-3)
-    for gradient, expected in zip(back(out), (out @ kernel.T, x.T @ out), strict=True):
-        np.testing.assert_allclose(gradient, expected, rtol=1e-4, atol=1e-3)
+def _positional(lowering, case, x, kernel):
+    return lowerings.LOWERINGS[lowering](x, kernel, *case[1:])
+
+
+@pytest.mark.parametrize(
+    ('lowering', 'case'),
+    slow_but(
+        [('winograd', (3, 0, 1, 1)), *(('direct', case) for case in CASES[:5])],
+        ('winograd', (3, 0, 1, 1)),
+        ('direct', (3, 1, 1, 1)),
+        ('direct', (3, 0, 2, 1)),
+    ),
+)
+def test_gradients_of_gradients(lowering, case, monkeypatch):
+    """As those of XLA's own, for losses that contain a gradient, as those of FedDure's regulators."""
+    monkeypatch.setattr(winograd, 'WIDE', 1)
+    draw = np.random.default_rng(1)
+    x, kernel = draw.normal(size=(2, 9, 8, 3)), draw.normal(size=(case[0], case[0], 3, 4))
+    tangents = draw.normal(size=x.shape), draw.normal(size=kernel.shape)
+
+    def second(name, x, kernel, out):
+        def first(x, kernel, out):
+            return jax.vjp(partial(_positional, name, case), x, kernel)[1](out)
+
+        return jax.vjp(first, x, kernel, out)[1](tuple(map(jnp.asarray, tangents)))
+
+    with jax.enable_x64():
+        out = draw.normal(size=convolve(x, kernel, *case[1:]).shape)
+        arrays = tuple(map(jnp.asarray, (x, kernel, out)))
+        for one, other in zip(second(lowering, *arrays), second('native', *arrays), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-10, atol=1e-10)
+
+
+# Whole tiles of Winograd's, and tiles that reach beyond the last row or column
+SIDES = [((6, 8), 1), ((5, 7), 0), ((5, 7), 2), ((1, 2), 1), ((3, 1), 2)]
+
+
+@pytest.mark.parametrize(('sides', 'padding'), SIDES)
+def test_winograds_outputs_and_gradients(sides, padding):
+    draw = np.random.default_rng(0)
+    x, kernel = draw.normal(size=(2, *sides, 3)), draw.normal(size=(3, 3, 3, 4))
+    expected = convolve(x, kernel, padding)
+    cotangent = draw.normal(size=expected.shape)
+    with jax.enable_x64():
+        got = (
+            winograd.convolve(jnp.asarray(x), jnp.asarray(kernel), padding),
+            winograd.input_gradient(jnp.asarray(cotangent), jnp.asarray(kernel), padding),
+            winograd.kernel_gradient(jnp.asarray(x), jnp.asarray(cotangent), padding),
+        )
+    for one, other in zip(got, (expected, *gradients(x, kernel, cotangent, padding)), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12, atol=1e-12)
+
+
+def test_winograds_rounding_is_that_of_a_float32_convolution():
+    """Against float64, at the width at which it is taken: no more than twice the error of XLA's operator."""
+    draw = np.random.default_rng(1)
+    x, kernel = (draw.normal(size=shape).astype(np.float32) for shape in ((2, 8, 8, 256), (3, 3, 256, 64)))
+    exact = convolve(x, kernel, 1)
+    errors = {}
+    for name in ('winograd', 'native'):
+        with jax.default_matmul_precision('highest'):
+            got = lowerings.LOWERINGS[name](jnp.asarray(x), jnp.asarray(kernel), 1)
+        errors[name] = np.sqrt(np.mean((np.asarray(got, np.float64) - exact) ** 2))
+    assert 0 < errors['winograd'] < 2 * errors['native']
+
+
+@pytest.mark.parametrize(
+    ('kernel', 'stride', 'dilation', 'dtype', 'suits'),
+    [
+        ((3, 3, 128, 128), 1, 1, 'float32', True),
+        ((3, 3, 64, 192), 1, 1, 'float32', False),  # few channels: the transformations cost more than they save
+        ((5, 5, 128, 128), 1, 1, 'float32', False),
+        ((3, 3, 128, 128), 2, 1, 'float32', False),
+        ((3, 3, 128, 128), 1, 2, 'float32', False),
+        ((3, 3, 128, 128), 1, 1, 'bfloat16', False),
+    ],
+)
+def test_where_winograd_is_taken(kernel, stride, dilation, dtype, suits):
+    x, weights = jnp.zeros((1, 8, 8, kernel[2]), dtype), jnp.zeros(kernel, dtype)
+    text = jax.jit(lambda x, k: lowerings.winograd(x, k, 1, stride, dilation)).lower(x, weights).as_text()
+    assert ('stablehlo.convolution' in text) != suits
+    assert text.count('stablehlo.dot_general') == (16 if suits else 0)
 
 
 def test_dense_products_of_clients_are_one():
@@ -81,54 +137,58 @@ def test_dense_products_of_clients_are_one():
     np.testing.assert_allclose(each, x @ kernels, rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize(('size', 'padding'), [(3, 1), (5, 0), (3, 0), (5, 2)])
-@pytest.mark.parametrize('channels', [1, 3])
+@pytest.mark.parametrize(('size', 'padding', 'channels'), [(3, 1, 3), (5, 0, 1), (5, 2, 3)])
 def test_corners_of_windows(size, padding, channels):
     """`direct_corners` holds the same numbers as the convolution, window by window, odd sides included."""
-    rng = np.random.default_rng(2)
-    x = rng.normal(size=(2, 10, 9, channels)).astype(np.float32)
-    kernel = rng.normal(size=(size, size, channels, 4)).astype(np.float32)
+    draw = np.random.default_rng(2)
+    x, kernel = draw.normal(size=(2, 10, 9, channels)), draw.normal(size=(size, size, channels, 4))
     full = convolve(x, kernel, padding)
     height, width = full.shape[1] // 2, full.shape[2] // 2
     expected = np.stack([full[:, i : 2 * height : 2, j : 2 * width : 2] for i in (0, 1) for j in (0, 1)], axis=-2)
-    got = lowerings.direct_corners(jnp.asarray(x), jnp.asarray(kernel), padding)
+    got = lowerings.direct_corners(jnp.float32(x), jnp.float32(kernel), padding)
     np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize(('name', 'number'), [('cnn', 2), ('wresnet28x2', 28)])
-def test_every_convolution_keeps_the_fast_form_inside_a_loop(name, number):
+MODELS = {  # and their convolutions
+    'cnn': (models.build, 2),
+    'wresnet28x2': (models.build, 28),
+    'scene_net': (models.build_dense, 11),
+}
+
+
+@pytest.mark.parametrize('name', slow_but(MODELS, 'cnn', 'scene_net'))
+def test_every_convolution_keeps_the_fast_form_inside_a_loop(name):
     """Kernels and batch as XLA's CPU backend wants them in all passes, and no groups."""
-    model = models.build(name, 10, (32, 32, 3), convolution='direct')
-    bottom = jax.eval_shape(model.init, jax.random.key(0)).bottom
+    build, number = MODELS[name]
+    model = build(name, 3, (16, 16, 3), convolution='direct')
+    parts = jax.eval_shape(model.init, jax.random.key(0))[:2]
+    parameters, statistics = [part['params'] for part in parts], [part.get('batch_stats', {}) for part in parts]
 
     def loss(parameters, statistics, x):
-        variables = {'params': parameters, 'batch_stats': statistics}
-        return jnp.sum(model.bottom(variables, x, None, True)[0] ** 2)
+        bottom, top = ({'params': p, 'batch_stats': s} for p, s in zip(parameters, statistics, strict=True))
+        features, _ = model.bottom(bottom, x, None, True)
+        return jnp.sum(model.top(top, features, None, True)[0] ** 2)
 
     def looped(parameters, statistics, x):
         return jax.lax.map(lambda one: jax.grad(loss)(one[0], statistics, one[1]), (parameters, x))
 
-    stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), bottom['params'])
-    text = jax.jit(looped).lower(stacked, bottom.get('batch_stats', {}), jnp.zeros((2, 4, 32, 32, 3)))
-    text = text.as_text(dialect='hlo')
+    stacked = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct((2, *leaf.shape), leaf.dtype), parameters)
+    text = jax.jit(looped).lower(stacked, statistics, jnp.zeros((2, 4, 16, 16, 3))).as_text(dialect='hlo')
     convolutions = [line for line in text.splitlines() if ' convolution(' in line]
     assert len(convolutions) == 3 * number - 1  # forward, kernels and inputs; images need no gradient
     for line in convolutions:
         assert 'dim_labels=b01f_01io->b01f' in line
-        assert 'feature_group_count' not in line
-        assert 'batch_group_count' not in line
+        assert 'group_count' not in line
 
 
-@pytest.mark.parametrize('pad', [False, True])
-@pytest.mark.parametrize('side', [4, 5, 7])
+@pytest.mark.parametrize(('side', 'pad'), [(4, False), (5, True), (7, False)])
 def test_max_pool(side, pad):
     x = np.random.default_rng(0).normal(size=(2, side, side, 3)).astype(np.float32)
     padded = np.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf) if pad else x
-    out = (side + 2 * pad) // 2
-    expected = np.stack(
-        [[padded[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2)) for j in range(out)] for i in range(out)]
-    )
-    np.testing.assert_array_equal(pooling.max_pool(jnp.asarray(x), pad), expected.transpose(2, 0, 1, 3))
+    got = pooling.max_pool(jnp.asarray(x), pad)
+    assert got.shape[1:3] == ((side + 2 * pad) // 2,) * 2
+    for i, j in itertools.product(range(got.shape[1]), repeat=2):
+        np.testing.assert_array_equal(got[:, i, j], padded[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max((1, 2)))
 
 
 def test_gradient_of_max_pool_goes_to_the_first_largest():
@@ -138,13 +198,10 @@ def test_gradient_of_max_pool_goes_to_the_first_largest():
     np.testing.assert_array_equal(gradient[0, :, :, 0], expected)
 
 
-def test_pooling_bias_and_relu_in_one_with_their_gradient():
+def test_pooling_bias_and_relu_in_one_with_their_gradients():
     """As one after another, ties and dead windows included: small integers, so that both are exact."""
     draw = np.random.default_rng(5)
-    x, out = (
-        draw.integers(-3, 4, (4, 6, 6, 8)).astype(np.float32),
-        draw.integers(-3, 4, (4, 3, 3, 8)).astype(np.float32),
-    )
+    x, out = (draw.integers(-3, 4, shape).astype(np.float32) for shape in ((4, 6, 6, 8), (4, 3, 3, 8)))
     bias = np.arange(-4, 4).astype(np.float32)  # at the first all are dead, at the last hardly any
 
     def in_turn(x, bias):
