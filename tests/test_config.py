@@ -1,17 +1,35 @@
-"""Configurations: what is accepted, what is refused, and what makes two of them one experiment."""
+"""Configurations: what is accepted, what is refused by key and value, what has no effect, what makes two of them one
+experiment."""
 
+import functools
+import json
+import logging
+import math
+import socket
+
+import hypothesis
+import hypothesis.strategies as st
 import pytest
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 
+import launch
+import semisfl_jax as sfl
 from configs import default
-from semisfl_jax import algorithms
+from configs.studies import scales
+from semisfl_jax import algorithms, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import checks
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import HParams
-from tests import needs, rows
+from semisfl_jax.algorithms import registry
+from semisfl_jax.config import checks, ignored_keys, keys
+from semisfl_jax.core import hosts
+from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core.errors import UserError, did_you_mean
+from semisfl_jax.core.keys import choices_of, rules
+from semisfl_jax.models import zoo
+from semisfl_jax.training import events, loop
+from tests import needs, rows, runs
 from tests.settings import NAMES, SUPERVISED, changed, get
 
+FIELDS = keys.fields()
 # Data set, model, labels: Section V of the paper. B, B_s, supervised-only rounds: the authors' code.
 PAPER = {
     'cifar10': ('cifar10', 'alexnet', 4000, 64, 64, 0),
@@ -26,20 +44,26 @@ PAPER = {
 def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
     config = get(name, settings)
     config_lib.check(config)
-    assert config_lib.flatten(config).keys() == config_lib.flatten(default.get_config()).keys()
-    assert config.queue == ('two_level' if settings == 'paper' else 'single_ring')
-    assert config.k_s_rule == ('auto' if settings == 'paper' else 'code')
-    assert config.client_teacher_bn == ('eval' if settings == 'paper' else 'train')
-    assert config.server_teacher_bn == ('eval' if settings == 'paper' else 'train_first_round')
-    assert config.model.batch_norm_variance == ('biased' if settings == 'paper' else 'unbiased')
-    assert config.sampling == ('epochs' if settings == 'paper' else 'replicated')
+    flat = config_lib.flatten(config)
+    assert flat.keys() == config_lib.flatten(default.get_config()).keys()
+    by_setting = {
+        'queue': ('two_level', 'single_ring'),
+        'k_s_rule': ('auto', 'code'),
+        'client_teacher_bn': ('eval', 'train'),
+        'server_teacher_bn': ('eval', 'train_first_round'),
+        'model.batch_norm_variance': ('biased', 'unbiased'),
+        'sampling': ('epochs', 'replicated'),
+    }
+    assert {key: flat[key] for key in by_setting} == {
+        key: values[settings == 'code'] for key, values in by_setting.items()
+    }
 
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 @pytest.mark.parametrize('name', NAMES)
 def test_every_configuration_takes_every_method(name, algorithm):
-    """With no more keys than tests/needs.py has. The authors' code is SemiSFL's: options of it that a method has no use
-    for are refused there by name."""
+    """With no more keys than tests/needs.py has. Options of the authors' code, which is SemiSFL's, are refused by name
+    where a method has no use for them."""
     config = get(name)
     config.update_from_flattened_dict(needs.changes(algorithm))
     config_lib.check(config_lib.resolve(config))
@@ -49,7 +73,7 @@ def test_every_configuration_takes_every_method(name, algorithm):
     if not foreign:
         config_lib.check(config_lib.resolve(config))
         return
-    with pytest.raises(UserError, match=f'is not an option of {algorithm}') as error:
+    with pytest.raises(UserError, match=algorithm) as error:
         config_lib.check(config_lib.resolve(config))
     assert any(key in str(error.value) for key in foreign)
 
@@ -57,15 +81,8 @@ def test_every_configuration_takes_every_method(name, algorithm):
 @pytest.mark.parametrize('name', PAPER)
 def test_the_papers_experiments(name):
     config = get(name)
-    actual = (
-        config.data.name,
-        config.model.name,
-        config.data.num_labeled,
-        config.batch_size,
-        config.server_batch_size,
-        config.pre_rounds,
-    )
-    assert actual == PAPER[name]
+    data_and_model = config.data.name, config.model.name, config.data.num_labeled
+    assert (*data_and_model, config.batch_size, config.server_batch_size, config.pre_rounds) == PAPER[name]
     assert (config.rounds, config.k_s, config.k_u) == (1000, 100, 50)
     assert (config.federation.num_clients, config.federation.num_active) == (30, 10)
     assert (config.lr, config.lr_min, config.momentum, config.weight_decay) == (0.02, 0.005, 0.9, 5e-4)
@@ -75,8 +92,7 @@ def test_the_papers_experiments(name):
 @pytest.mark.parametrize('name', ['digits', 'mnist', 'fashion_mnist'])
 def test_short_configurations_check_k_s_within_the_run(name):
     config = get(name)
-    assert config.frequency.horizon <= config.rounds / 2
-    assert config.frequency.check_every <= config.rounds / 2
+    assert max(config.frequency.horizon, config.frequency.check_every) <= config.rounds / 2
     assert config.lr_rounds == config.rounds
     assert config.augment.flip is (name == 'fashion_mnist')
 
@@ -105,7 +121,7 @@ def test_what_auto_means_for_a_method(algorithm):
 def test_the_hyper_parameters_are_those_of_the_configuration():
     """Defaults that the check compares with stand in HParams; a configuration must begin with the same."""
     resolved = config_lib.resolve(changed(lr_rounds=1000))
-    assert config_lib.hparams(resolved) == HParams()
+    assert config_lib.hparams(resolved) == hparams_lib.HParams()
     supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)
     hparams = config_lib.hparams(config_lib.resolve(supervised))
     assert (hparams.labeled_rows, hparams.server_trains, hparams.local.objective) == (10, False, 'supervised')
@@ -113,13 +129,19 @@ def test_the_hyper_parameters_are_those_of_the_configuration():
     assert (hparams.labeled_rows, hparams.server_trains, hparams.batches) == (8, True, (50, 64, 8, 0, 'unlabeled'))
 
 
-def test_resolving_fills_in_the_length_of_the_schedule():
-    config = changed(lr_rounds=0, rounds=70)
-    resolved = config_lib.resolve(config)
-    assert resolved.lr_rounds == 70
-    assert config.lr_rounds == 0
-    assert resolved.is_locked
-    assert config_lib.resolve(changed(lr_rounds=30, rounds=70)).lr_rounds == 30
+# --- one experiment
+
+
+def test_the_default_folder_depends_on_the_resolved_configuration():
+    def folder(**changes):
+        resolved = config_lib.resolve(changed(**changes))
+        assert resolved.is_locked
+        return config_lib.default_workdir(resolved, 'digits')
+
+    plain = folder(rounds=70, lr_rounds=70)
+    assert plain.startswith('runs/digits-')
+    assert plain == folder(rounds=70, lr_rounds=0) == folder(rounds=99, lr_rounds=70)  # 0 means `rounds`
+    assert plain != folder(rounds=99, lr_rounds=0)
 
 
 def other(value):
@@ -152,17 +174,398 @@ def test_differences_show_both_values_and_missing_keys():
     assert config_lib.differences(changed(lr=0.5), old) == ['k_u: (absent) -> 50', 'lr: 0.02 -> 0.5']
 
 
-def test_the_default_folder_depends_on_the_resolved_configuration():
-    def folder(**changes):
-        return config_lib.default_workdir(config_lib.resolve(changed(**changes)), 'digits')
-
-    plain = folder(rounds=70, lr_rounds=70)
-    assert plain.startswith('runs/digits-')
-    assert len(plain) == len('runs/digits-') + 8
-    assert plain == folder(rounds=70, lr_rounds=0) == folder(rounds=99, lr_rounds=70)
-    assert plain != folder(rounds=99, lr_rounds=0)
+def test_a_frozen_configuration_is_the_same_experiment():
+    config = default.get_config()
+    resolved = config_lib.resolve(FrozenConfigDict(config))
+    assert resolved == config_lib.resolve(config)
+    assert not isinstance(resolved.data, FrozenConfigDict)
 
 
-def test_flatten():
-    nested = ConfigDict({'a': 1, 'b': {'c': 'x', 'd': {'e': None}}})
-    assert config_lib.flatten(nested) == {'a': 1, 'b.c': 'x', 'b.d.e': None}
+# --- wrong values
+
+
+def of_json(changes):
+    """The default configuration as if read from a file, with changes of any type."""
+    content = json.loads(default.get_config().to_json())
+    for key, value in changes.items():
+        *groups, name = key.replace('__', '.').split('.')
+        functools.reduce(dict.get, groups, content)[name] = value
+    return ConfigDict(content)
+
+
+def check_refused(key, value, config):
+    """In one line, with its key and its value."""
+    with pytest.raises(UserError) as error:
+        config_lib.check(config)
+    message = str(error.value)
+    assert key.replace('__', '.') in message
+    inner = map(repr, value) if isinstance(value, list | tuple) else ()
+    assert any(shown in message for shown in (repr(value), str(value), *inner))
+    assert '\n' not in message
+
+
+def beyond(field):
+    """Numbers that a key cannot have."""
+    rule, integer = rules(field), isinstance(field.default, int)
+    edges = [math.inf, -math.inf, math.nan, 1e300] if not integer else [2**31 + 2**32, -(2**31) - 1]
+    edges += [rule['at_least'] - 1, rule['at_most'] + 1, rule['above'], rule['below']]
+    return [int(edge) if integer else float(edge) for edge in edges if not integer or math.isfinite(edge)]
+
+
+@st.composite
+def wrong(draw):
+    """A key and a value that it cannot have, whatever the others are; or a key that there is not."""
+    key = draw(st.sampled_from(sorted(FIELDS)))
+    field = FIELDS[key]
+    kind = keys.type_of(key, field)
+    fits = {int: (int,), float: (int, float), bool: (bool,), str: (str,), tuple: (tuple, list)}[kind]
+    values = [value for value in (None, b'bytes', True, 3, 2.5, 'text', [1]) if type(value) not in fits]
+    if key == 'model.split_index':
+        values.remove(None)
+    values += beyond(field) if kind in (int, float) and key not in ('model.split_index', 'model.output_stride') else []
+    if choices_of(field):
+        values.append(draw(st.text('abc_0', min_size=1).filter(lambda name: name not in choices_of(field))))
+    if draw(st.booleans()):
+        return key, draw(st.sampled_from(values))
+    at = draw(st.integers(key.rfind('.') + 1, len(key) - 1))
+    return f'{key[:at]}{draw(st.sampled_from("xqz"))}{key[at:]}', ''
+
+
+@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.given(wrong())
+def test_a_wrong_key_or_value_is_refused_by_name(case):
+    key, value = case
+    check_refused(key, value, of_json({key: value}))
+
+
+UDA = {'algorithm': 'fedavg', 'local__objective': 'uda'}
+SIX = {'seeds': (0, 1, 2, 3, 4, 5)}
+TWO = {'parallel__num_processes': 2, 'parallel__devices': 0, 'parallel__coordinator': 'host:123'}
+DENSE = {'algorithm': 'm_fed', 'model__name': 'scene_net', 'data__tasks': ['depth'], 'k_s': 0}
+
+
+@pytest.mark.parametrize(
+    'changes',  # of which the last is refused beside the others
+    [
+        {'federation__num_active': 31},
+        {'lr_min': 0.03},
+        {'frequency__horizon': 105},  # no multiple of the period
+        {'frequency__horizon': 10},  # less than two of them
+        {'augment__scale_min': 1.5},
+        {'augment__scale_max': 0.9},
+        {'data__client_labels': 4000},
+        {'algorithm': 'fedavg', 'data__client_labels': 4000},
+        {'k_s': 0},
+        {'parallel__devices': 11},
+        {'parallel__num_processes': 2},
+        {'parallel__process_id': 1},
+        *({'parallel__coordinator': address} for address in ('localhost', 'localhost:0', 'localhost:65536')),
+        TWO | {'parallel__process_id': 2},
+        {'parallel__coordinator': 'host:123', 'parallel__num_processes': 2, 'parallel__devices': 1},
+        {'algorithm': 'supervised_only'} | TWO,
+        {'seeds': (0, 1)} | TWO,
+        {'algorithm': 'supervised_only', 'parallel__devices': 2},
+        SIX | {'parallel__devices': 4},
+        {'federation__mismatch': -0.5},
+        {'cost__client_out': (2.0, 1.0)},
+        {'cost__devices': [[1]]},
+        {'data__tasks': [3]},
+        {'seeds': [0, 0]},
+        {'seeds': [1.5]},
+        {'seeds': [-1]},
+        {'seeds': [2**32]},
+        {'seeds': [1], 'seed': 2},
+        {'data__client_labels': 100, 'federation__mu': 7, 'batch_size': 60},
+        SUPERVISED,  # without a label
+        SUPERVISED | {'data__client_labels': 9, 'federation__mu': 0},
+        {'algorithm': 'fedswitch', 'data__client_labels': 9, 'k_s': 0},
+        {'data__client_labels': -1},
+        {'algorithm': 'fedavg', 'local__epochs': 2, 'sampling': 'replicated'},
+        {'algorithm': 'fedavg', 'uda__temperature': 0.4},
+        {'algorithm': 'fedmatch', 'fedmatch__helpers': 30},
+        {'algorithm': 'semifl', 'local__epochs': 2, 'semifl__max_passes': 3},
+        {'algorithm': 'semifl', 'data__client_labels': 100},
+        {'algorithm': 'semifl', 'data__residency': 'host', 'semifl__batch_norm_data': 'all'},
+        UDA | {'uda__tsa': 'log'},
+        {'optimizer': 'adam', 'nesterov': True},
+        {'algorithm': 'fedswitch', 'setting': 'official'},
+        {'algorithm': 'fedavg', 'setting': 'official'},
+        DENSE | {'data__client_labels': 1},
+        {'data__eval_split': 'validation'},
+    ],
+    ids=lambda changes: '-'.join(f'{key}={value}' for key, value in list(changes.items())[-1:]),
+)
+def test_what_other_keys_do_not_allow_is_refused_by_name(changes):
+    *_, (key, value) = changes.items()
+    check_refused(key, value, of_json(changes))
+
+
+def test_combinations_that_make_sense():
+    for changes in (
+        {},
+        {'seeds': [1, 2], 'lr': 1, 'model.split_index': 2, 'cost.client_out': [1, 2]},
+        {'data__client_labels': 100, 'federation__mu': 7, 'batch_size': 64},
+        {'data__client_labels': 0, 'federation__mu': 7, 'batch_size': 60},
+        {'algorithm': 'fedprox', 'local__prox': 0.5, 'local__epochs': 2, 'data__client_labels': 100},
+        {'algorithm': 'fedprox', 'data__client_labels': 4000, 'k_s': 0},
+        SUPERVISED | {'data__client_labels': 100, 'batch_size': 10},
+        SUPERVISED | {'data__client_labels': -1},
+        SUPERVISED | {'data__client_labels': -1, 'k_s': 0},
+        UDA | {'uda__temperature': 0.4, 'uda__tsa': 'exp', 'data__client_labels': 100},
+        {'algorithm': 'fedmatch', 'data__client_labels': 4000, 'k_s': 0, 'local__optimizer_state': 'kept'},
+        {'algorithm': 'fedmatch', 'fedmatch__helpers_persist': True, 'fedmatch__helpers': 29},
+        {'algorithm': 'semifl', 'semifl__order': 'server_first', 'local__epochs': 5, 'semifl__clip_norm': 0.0},
+        {'algorithm': 'semifl', 'data__client_labels': 100, 'federation__mu': 0},
+        {'algorithm': 'semifl', 'data__residency': 'host', 'semifl__batch_norm_data': 'server'},
+        {'optimizer': 'adam', 'nesterov': False},
+        SIX | {'parallel__devices': 3},
+        TWO,
+    ):
+        config_lib.check(of_json(changes))
+    config_lib.check(ConfigDict(json.loads(config_lib.resolve(default.get_config()).to_json())))
+
+
+def valid_other(key):
+    """Another value of a key that is valid on its own."""
+    value = config_lib.flatten(default.get_config())[key]
+    if choices := choices_of(FIELDS[key]):
+        resolved = hparams_lib.shared_defaults().get(key)  # of 'auto'
+        return next(choice for choice in choices if choice not in (value, resolved))
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str | list):
+        return 'encoder.npz' if isinstance(value, str) else ('semseg',)
+    return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
+
+
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
+def test_options_that_a_method_has_no_use_for_and_no_label_are_refused(algorithm):
+    base = needs.changes(algorithm)
+    refused = [{key: valid_other(key)} for key in checks.unused(algorithms.get(algorithm))]
+    unlabeled = [{'data.client_labels': 0}, {'data.client_labels': 100, 'federation.mu': 0}]
+    for changes in [*refused, *({'k_s': 0} | labels for labels in unlabeled)]:
+        config = default.get_config()
+        config.update_from_flattened_dict(base | changes)
+        with pytest.raises(UserError) as error:
+            config_lib.check(config)
+        if len(changes) == 1:
+            (key,) = changes
+            assert f'config.{key}={config_lib.flatten(config)[key]} ' in str(error.value)
+            assert algorithm in str(error.value)
+        else:
+            assert 'label' in str(error.value)
+        assert '\n' not in str(error.value)
+
+
+def test_options_of_methods_belong_to_some_methods_alone():
+    groups = hparams_lib.GROUPS.keys() | registry.option_groups().keys()
+    options = {key for key in config_lib.flatten(default.get_config()) if key.split('.')[0] in groups}
+    for key in options - {'semifl.batch_norm_data'}:  # which goes with where a configuration keeps its images
+        refused = {name for name, method in algorithms.METHODS.items() if key in checks.unused(method)}
+        assert set() < refused < set(algorithms.METHODS), f'{key} is refused by {refused or "no method"}'
+
+
+def test_a_host_that_is_unknown(monkeypatch):
+    """JAX would try it for minutes, and abort."""
+
+    def unknown(host, port):
+        assert (host, port) == ('nowhere', 1234)
+        raise socket.gaierror(-2, 'Name or service not known')
+
+    monkeypatch.setattr(socket, 'getaddrinfo', unknown)
+    with pytest.raises(UserError, match='nowhere'):
+        hosts.join('nowhere:1234', 2, 1)
+
+
+@pytest.mark.parametrize('registry', ['ARCHITECTURES', 'DENSE_ARCHITECTURES'])
+def test_a_model_that_a_user_registers_is_a_choice(registry, monkeypatch):
+    check_refused('model.name', 'qq', changed(model__name='qq'))
+    monkeypatch.setitem(getattr(models, registry), 'qq', None)
+    assert 'qq' in choices_of(FIELDS['model.name'])
+    if registry == 'ARCHITECTURES':
+        config_lib.check(changed(model__name='qq'))
+
+
+# --- misspelt names
+
+
+@pytest.mark.parametrize(
+    ('word', 'meant'),
+    [
+        ('algoritm', 'algorithm'),
+        ('federation.num_client', 'federation.num_clients'),
+        ('num_clients', 'federation.num_clients'),
+        ('fedswich.mode', 'fedswitch.mode'),
+        ('learning_rate', 'lr'),
+        ('data.lr', 'lr'),
+        ('train.epochs', 'local.epochs'),
+        *((word, '') for word in ('name', 'rate', 'xyz', 'model.width', 'devices_per_client')),  # it is not clear
+    ],
+)
+def test_what_was_probably_meant(word, meant):
+    assert keys.meant(word, FIELDS) == meant
+
+
+def test_what_was_meant_is_suggested(tmp_path):
+    """By programs; tests/test_cli.py has the command."""
+    config = runs.config()
+    with config.unlocked():
+        config.federation.num_client = 3
+    with pytest.raises(UserError, match=r'config\.federation\.num_client is not .*config\.federation\.num_clients\b'):
+        loop.train(config, tmp_path / 'run')
+    assert not (tmp_path / 'run').exists()
+    with pytest.raises(UserError, match=r'none / uniform: config\.queu is not .*config\.queue\b'):
+        scales.cell('smoke', 'none', 'uniform', 'cifar10', {'queu': 'off'})
+    with pytest.raises(UserError, match=r"fulll.*'full'"):
+        scales.check('fulll')
+    assert did_you_mean('fedavg', ('two_level', 'off')) == ''
+    config = default.get_config()
+    del config.k_u
+    with pytest.raises(UserError, match=r'config\.k_u\b'):
+        config_lib.check(config)
+
+
+# --- keys without effect
+
+
+def method_of(key):
+    """A method that reads a key."""
+    feature, group = rules(FIELDS[key])['feature'], key.split('.')[0]
+    options = registry.option_groups()
+    reads = (lambda m: m.option_group == group) if group in options else (lambda m: not feature or feature in m.uses)
+    return min((m for m in algorithms.METHODS.values() if reads(m) and m.clients), key=lambda method: method.dense)
+
+
+def test_a_key_is_idle_where_the_table_says_so():
+    without = {'clients': 'supervised_only', 'memory queue': 'fedavg', 'projection head': 'fedavg'}
+    for key, field in FIELDS.items():
+        for other_key, at in rules(field)['idle'].items():
+            for value in at if isinstance(at, tuple) else (at,):
+                config = changed(algorithm=method_of(key).name)
+                assert f'{other_key}=' not in ignored_keys.find(config).get(key, '')
+                config.update_from_flattened_dict({other_key: value})
+                assert f'{other_key}={value!r}' in ignored_keys.find(config)[key]
+        if part := rules(field)['part']:
+            assert without[part] in ignored_keys.find(changed(algorithm=without[part]))[key]
+
+
+FEDAVG_SUPERVISED = {'algorithm': 'fedavg', 'local.objective': 'supervised', 'data.client_labels': -1}
+MEAN_TEACHER = {'algorithm': 'fedavg', 'local.objective': 'mean_teacher'}
+SPLITFED = {'algorithm': 'splitfed', 'data.client_labels': -1, 'k_s': 0}
+WEAK = {'augment.supervised': 'weak'}
+IDLE = [  # by more than the table says: the last key, and the key or name that makes it so
+    ({'federation.partition': 'uniform', 'federation.alpha': 3.0}, 'federation.partition='),
+    ({'federation.max_images': 90}, 'federation.partition='),
+    ({'federation.labeled_partition': 'dirichlet'}, 'data.client_labels'),
+    ({'federation.mu': 3}, 'data.client_labels'),
+    ({'data.client_labels': 20, 'federation.ignored_labeled': 'unlabeled'}, 'data.client_labels=20'),
+    ({'data.partition_file': 'a.npz', 'federation.partition': 'uniform'}, 'data.partition_file'),
+    ({'k_s_rule': 'fixed', 'frequency.beta': 2.0}, "k_s_rule='fixed'"),
+    ({'algorithm': 'fedavg', 'frequency.period': 4}, "k_s_rule='auto' of fedavg"),
+    ({'pseudo_labels': 'none', 'k_s_rule': 'code'}, "pseudo_labels='none'"),
+    ({**SPLITFED, 'k_s_rule': 'paper'}, 'k_s=0'),
+    ({'cost.enabled': False, 'cost.efficiency': 0.5}, 'cost.enabled=False'),
+    ({'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.server_teraflops': 1.0}, 'cost.enabled=False'),
+    ({'algorithm': 'fedavg', 'local.epochs': 1, 'k_u': 7}, 'local.epochs=1'),
+    ({'model.batch_norm_variance': 'unbiased'}, "model.name='small_cnn'"),
+    ({'algorithm': 'semifl', 'semifl.batch_norm_data': 'server'}, "model.name='small_cnn'"),
+    ({'client_teacher_bn': 'train'}, "model.name='small_cnn'"),
+    ({**FEDAVG_SUPERVISED, 'federation.mu': 3}, 'labeled images alone'),
+    ({'parallel.trials': 'loop'}, 'seeds'),
+    ({'algorithm': 'fed_shvr', 'threshold': 0.8}, 'fed_shvr'),
+    ({**SPLITFED, 'threshold': 0.8}, 'splitfed'),
+    ({**MEAN_TEACHER, 'threshold': 0.8}, "local.objective='mean_teacher'"),
+    ({**FEDAVG_SUPERVISED, 'consistency_weight': 0.5}, "local.objective='supervised'"),
+    ({**WEAK, 'algorithm': 'fed_svr', 'augment.operations': 1}, 'fed_svr'),
+    ({**WEAK, **MEAN_TEACHER, 'augment.cutout': 2}, "local.objective='mean_teacher'"),
+    ({'pseudo_labels': 'none', 'consistency_weight': 0.5}, "pseudo_labels='none'"),
+    ({'algorithm': 'fedavg', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'}, 'fedavg'),
+    ({'algorithm': 'supervised_only', 'federation.alpha': 4.0}, 'supervised_only'),
+    ({**SPLITFED, 'data.num_labeled': 50}, 'all images are at the clients'),
+    ({'momentum': 0.0, 'local.optimizer_state': 'fresh'}, 'momentum=0'),
+]
+HEEDED = [
+    {'federation.alpha': 3.0, 'queue_size': 64, 'threshold': 0.8, 'k_u': 7, 'frequency.beta': 2.0},
+    {'federation.partition': 'classes', 'federation.classes_per_client': 3},
+    {'data.client_labels': 20, 'federation.labeled_partition': 'dirichlet', 'federation.labeled_alpha': 0.5},
+    {'data.client_labels': 20, 'federation.mu': 3},
+    {'cost.enabled': False, 'failures.deadline_seconds': 0.3, 'cost.efficiency': 1e-4, 'cost.client_out': (1.0, 2.0)},
+    {'pseudo_labels': 'none', 'queue': 'off', 'k_s_rule': 'fixed'},
+    {'algorithm': 'fedavg', 'local.epochs': 1, 'k_s_rule': 'paper', 'k_u': 7},  # K_min is a share of K_u
+    {'pseudo_labels': 'true', 'diagnostics_every': 1, 'threshold': 0.8},  # of the pseudo-labels in the diagnostics
+    {'model.name': 'cnn13', 'model.batch_norm_variance': 'unbiased'},
+    {'algorithm': 'semifl', 'data.residency': 'host', 'semifl.batch_norm_data': 'server'},  # 'all' is refused there
+    {'algorithm': 'fedmatch', 'fedmatch.helper_every': 3, 'fedmatch.lambda_i': 0.5},
+    {'seeds': (0, 1), 'parallel.trials': 'loop'},
+    {'algorithm': 'fed_shvr', 'augment.operations': 1},  # in the views of labeled images
+    {'algorithm': 'fed_shvr', 'diagnostics_every': 1, 'threshold': 0.8},
+    {**MEAN_TEACHER, 'consistency_weight': 0.5, 'augment.supervised': 'weak', 'augment.crop': 0.0},
+    {**WEAK, 'algorithm': 'fedavg', 'threshold': 0.8, 'augment.operations': 1},
+]
+
+
+def told(changes, caplog):
+    with caplog.at_level(logging.WARNING, 'semisfl_jax'):
+        ignored_keys.warn_ignored_keys(sfl.get_config('digits', changes), changes)
+    return [record.message for record in caplog.records]
+
+
+@pytest.mark.parametrize(('changes', 'why'), IDLE)
+def test_a_key_without_effect_is_told(changes, why, caplog):
+    *_, (key, value) = changes.items()
+    (message,) = [message for message in told(changes, caplog) if f'config.{key}={value} ' in message]
+    assert why in message
+
+
+@pytest.mark.parametrize('changes', HEEDED)
+def test_no_other_key_is(changes, caplog):
+    assert told(changes, caplog) == []
+
+
+def test_keys_of_one_reason_are_told_in_one_line_and_clients_that_never_train(caplog):
+    changes = {'algorithm': 'supervised_only', 'k_u': 3, 'queue_size': 64, 'batch_size': 4}
+    first, second = told(changes, caplog)
+    assert ('config.k_u=3, config.batch_size=4 ' in first, 'config.queue_size=64 ' in second) == (True, True)
+    caplog.clear()
+    (message,) = told({'rounds': 5, 'pre_rounds': 5}, caplog)
+    assert 'config.pre_rounds=5' in message
+
+
+def test_a_users_own_model_may_have_batch_norm(monkeypatch, caplog):
+    small_cnn = zoo.ARCHITECTURES['small_cnn']
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda *arguments: small_cnn(*arguments))
+    assert told({'model.name': 'own', 'model.batch_norm_variance': 'unbiased'}, caplog) == []
+
+
+def test_the_command_tells_it_and_goes_on(monkeypatch, capsys):
+    trained = []
+
+    def train(config, folder, on_event, **_):
+        on_event(events.Described([], None))
+        trained.append(config)
+
+    monkeypatch.setattr(loop, 'train_resolved', train)
+    words = ['--config.federation.partition=uniform', '--config.federation.alpha=3']
+    assert launch.main(['launch.py', runs.DIGITS, *words]) == 0
+    error = capsys.readouterr().err
+    assert error.startswith('warning: config.federation.alpha=3.0 ')
+    assert error.count('\n') == 1
+    assert trained[0].federation.alpha == 3.0
+
+
+# --- help
+
+
+def test_the_help_on_a_key_says_what_the_table_does():
+    for key, field in FIELDS.items():
+        text, rule = ' '.join(keys.help_of(key).split()), rules(field)
+        assert text.startswith(f'config.{key} = {field.default!r} ')
+        words = keys.meaning(key, field), keys.values(field), *rule['idle'], rule['part']
+        assert all(' '.join(word.split()) in text for word in words)
+        assert len(keys.meaning(key, field)) > 0
+        if rule['feature'] or key.split('.')[0] in registry.option_groups():
+            assert method_of(key).name in text
+    text = keys.help_of('config.federation')
+    assert all(f'config.{key} = ' in text for key in FIELDS if key.startswith('federation.'))
+    with pytest.raises(UserError, match=r'config\.federation\.alfa .*config\.federation\.alpha'):
+        keys.help_of('federation.alfa')
