@@ -2,6 +2,7 @@
 again."""
 
 import collections
+import contextlib
 import json
 import re
 import shutil
@@ -73,12 +74,16 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
 
 def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    result = sfl.train(config(compilation_cache=False))
+    reported = []
+    result = sfl.train(config(compilation_cache=False, diagnostics_every=2), None, reported.append)
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ('', '')
     assert equal(result.state, trained[1].state)
     for name in result.metrics.keys() - set(runs.TIMES):
         np.testing.assert_array_equal(result.metrics[name], trained[1].metrics[name], err_msg=name)
+    diagnosed = [event for event in reported if isinstance(event, events.Diagnosed)]
+    assert [event.round for event in diagnosed] == [2, 4]
+    assert diagnosed[0].arrays[0]['student_test'].sum() == 360  # test images of digits
 
 
 def test_a_simulation_has_the_numbers_of_a_run(trained):
@@ -116,26 +121,20 @@ def test_several_seeds_have_a_leading_axis_also_once_resumed(trained, tmp_path):
 
 
 def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
-    request = interrupt.Request()
+    for folder in (None, tmp_path):
+        request = interrupt.Request()
 
-    class Block:
-        def __enter__(self):
-            return request
+        def listen(event, request=request):
+            request.signum = 15 * isinstance(event, events.RoundDone)
 
-        def __exit__(self, *_):
-            pass
-
-    def listen(event):
-        if isinstance(event, events.RoundDone):
-            request.signum = 15
-
-    cheap = config(algorithm='supervised_only')
-    with pytest.raises(interrupt.Stopped, match='round 1'):
-        sfl.train(cheap, on_event=listen, interrupts=Block)
-    request.signum = 0
-    with pytest.raises(interrupt.Stopped, match='round 1'):
-        sfl.train(cheap, tmp_path / 'run', listen, interrupts=Block)
-    assert len(runs.records(tmp_path / 'run')) == 1
+        with pytest.raises(interrupt.Stopped, match='round 1'):
+            sfl.train(
+                config(algorithm='supervised_only'),
+                folder,
+                listen,
+                interrupts=lambda r=request: contextlib.nullcontext(r),
+            )
+    assert len(runs.records(tmp_path)) == 1
 
 
 @pytest.mark.parametrize('seeds', [(), (0, 1)])
@@ -151,14 +150,6 @@ def test_everything_is_made_once(seeds, monkeypatch):
         count(module, name)
     sfl.train(config(algorithm='fedavg', rounds=3, seeds=seeds, eval_every=3))
     assert counts == {'build': 1, 'build_model': 1, 'participation': 3 * max(1, len(seeds))}
-
-
-def test_diagnostics_without_a_folder_are_reported():
-    reported = []
-    sfl.train(config(rounds=2, diagnostics_every=1, algorithm='supervised_only'), None, reported.append)
-    diagnosed = [event for event in reported if isinstance(event, events.Diagnosed)]
-    assert [event.round for event in diagnosed] == [1, 2]
-    assert diagnosed[0].arrays[0]['student_test'].sum() == 360  # test images of digits
 
 
 def test_a_loss_that_is_not_finite_ends_a_run_without_a_folder():
@@ -222,11 +213,7 @@ def test_a_trained_model_classifies_as_it_was_judged(folder):
             trained.predict(np.zeros(shape, kind))
 
 
-def test_a_run_of_many_devices_opens_on_one(folder, tmp_path):
-    assert load.experiment(copy(folder, tmp_path / 'run', parallel__devices=64)).mesh is None
-
-
-def test_what_is_not_there_is_named(folder, tmp_path):
+def test_what_is_not_there_is_named_but_devices_which_are_not_needed(folder, tmp_path):
     trial = load.experiment(folder)
     for place, rounds in ((folder, {'round_number': 1}), (tmp_path, {})):
         with pytest.raises(UserError, match='round 1'):
@@ -236,6 +223,7 @@ def test_what_is_not_there_is_named(folder, tmp_path):
     for key, name in (('algorithm', 'mean_teacher'), ('model__name', 'mine')):
         with pytest.raises(UserError, match=f'{name}.*register'):
             load.experiment(copy(folder, tmp_path / name, **{key: name}))
+    assert load.experiment(copy(folder, tmp_path / 'many', parallel__devices=64)).mesh is None
     several = copy(folder, tmp_path / 'several', seeds=[0, 1])
     for reader in (load.experiment, sfl.runs.read):
         with pytest.raises(UserError, match='seed_N'):

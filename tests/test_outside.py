@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from configs import default
 from semisfl_jax import algorithms, core, costs, tasks
 from semisfl_jax import config as config_lib
 from semisfl_jax.core import losses, rng
@@ -92,14 +91,6 @@ def test_images_on_the_host_give_the_same_bytes(tmp_path):
         assert images == pytest.approx(3 * 36 * 4 + 8 * 4, rel=0.02)
 
 
-@pytest.mark.slow
-def test_seeds_in_one_program_are_single_runs_with_images_on_the_host(tmp_path):
-    assert runs.run(tmp_path / 'alone', **TOY, **LABELS) == 0
-    host = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
-    assert runs.run(tmp_path / 'seeds', **TOY, **LABELS, **host) == 0
-    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'alone')
-
-
 @pytest.mark.parametrize(
     ('changes', 'expected'),
     [
@@ -146,10 +137,7 @@ class Options:
     widths: tuple = algorithms.option((1, 2), 'several numbers')
 
 
-def options_with(default, **bounds):
-    """A dataclass of one option, `strength`."""
-    fields = [('strength', type(default), algorithms.option(default, 'a number', **bounds))]
-    return dataclasses.make_dataclass('Own', fields, frozen=True)
+NEGATIVE = ('strength', float, algorithms.option(-1.0, 'a number', at_least=0))
 
 
 @pytest.fixture
@@ -189,16 +177,6 @@ def test_wrong_options_end_in_one_line(changes, named):
         config_lib.check(runs.config(**({'algorithm': 'one_pass'} | changes)))
 
 
-def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, with_options):
-    monkeypatch.delitem(algorithms.METHODS, 'one_pass')
-    config = default.get_config()
-    algorithms.register(with_options)
-    config_lib.check(config)
-    config.algorithm = 'one_pass'
-    with pytest.raises(UserError, match=r'config\.one_pass\.share .*register'):
-        config_lib.check(config)
-
-
 @pytest.mark.parametrize(
     ('changes', 'named'),
     [
@@ -210,12 +188,14 @@ def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, wi
         ({'options': dict}, 'options'),
         ({'options': Options, 'group': 'fedmatch'}, r'config\.fedmatch'),
         ({'options': Options, 'group': 'cost'}, r'config\.cost'),
-        ({'options': options_with(-1.0, at_least=0)}, r'config\.one_pass\.strength=-1\.0'),
+        ({'options': dataclasses.make_dataclass('Own', [NEGATIVE], frozen=True)}, r'config\.one_pass\.strength=-1\.0'),
     ],
 )
 def test_a_record_that_contradicts_itself_is_refused(changes, named):
     with pytest.raises(ValueError, match=named):
         algorithms.register(dataclasses.replace(METHOD, **changes))
+    with pytest.raises(ValueError, match='function'):
+        algorithms.register(one_pass)
 
 
 # --- what its functions return
@@ -250,77 +230,45 @@ def test_a_round_returns_a_state_like_the_one_before_and_scalars(after, metrics,
         checks.check_round('mine', state(), after, right | metrics)
 
 
-@pytest.mark.parametrize(
-    ('outputs', 'named'),
-    [
-        ({}, r'\[\]'),
-        ({'best': shape(2, 10)}, "'best'"),
-        ({'teacher': shape(2, 10)}, "'student'"),
-        ({'student': shape(2, 13)}, r"\[2, 13\] for 'student' of 2 images; return \[2, 10\]"),
-    ],
-)
-def test_predict_returns_logits_and_the_headline_is_one_of_them(outputs, named):
+def test_predict_returns_logits_and_the_headline_is_one_of_them():
     def predict(outputs):
         algorithm = Algorithm(None, None, lambda state, images: outputs, 'student')
-        checked = checks.check_predict('mine', algorithm, lambda name: tasks.classification(10))
-        return checked(None, np.zeros((2, 8, 8)))
+        return checks.check_predict('mine', algorithm, lambda name: tasks.classification(10))(None, np.zeros((2, 8, 8)))
 
     right = {'student': shape(2, 10), 'teacher': (shape(2, 10), shape(2, 10))}
     assert predict(right) is right
-    with pytest.raises(UserError, match=f"'mine': .*{named}"):
-        predict(outputs)
-
-
-def returning(change=lambda before, after: after, **metrics):
-    """The method whose rounds return what `change` makes of the states before and after, and more metrics."""
-
-    def build(*arguments):
-        algorithm = one_pass(*arguments)
-
-        def round_(key, state, *inputs):
-            after, found = algorithm.round(key, state, *inputs)
-            return change(state, after), found | metrics
-
-        return algorithm._replace(round=round_)
-
-    return dataclasses.replace(METHOD, build=build)
+    for wrong in ({}, {'best': shape(2, 10)}, {'teacher': shape(2, 10)}, {'student': shape(2, 13)}):
+        with pytest.raises(UserError, match=r"'mine': .*(2, 13|student)"):
+            predict(wrong)
 
 
 @pytest.mark.parametrize(
-    ('method', 'named'),
+    ('changes', 'named'),
     [
-        (returning(loss_rows=jnp.zeros(3)), "metric 'loss_rows'"),
-        (dataclasses.replace(METHOD, price=lambda context: 3), 'price'),
-        (dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(order='sequentiel')), "order='sequentiel'"),
+        ({'price': lambda context: 3}, 'price'),
+        ({'price': lambda context: costs.ClientCost(order='sequentiel')}, "order='sequentiel'"),
+        ({'build': lambda *_: None}, 'build returns None'),
     ],
 )
-def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch, tmp_path, capsys, method, named):
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', method)
+def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch, tmp_path, capsys, changes, named):
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, **changes))
     assert runs.run(tmp_path / 'run', **TOY) == 2
     assert_one_line(capsys.readouterr().err, ["'one_pass'", named])
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('seeds', [{}, {'seeds': '0,1', 'parallel__trials': 'loop'}], ids=['one', 'two'])
-def test_rounds_that_are_not_counted_end_the_run(monkeypatch, tmp_path, capsys, seeds):
-    method = returning(lambda before, after: after.replace(round=before.round * 2))  # known only once it is computed
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', method)
-    assert runs.run(tmp_path / 'run', **TOY, **seeds) == 2
-    assert_one_line(capsys.readouterr().err, ["'one_pass'", 'round=0'])
+@pytest.mark.parametrize('faulty', ['metrics', 'count'])
+def test_rounds_that_return_no_scalars_or_are_not_counted_end_the_run(monkeypatch, tmp_path, capsys, faulty):
+    def change(round_):
+        def changed(key, state, *rest):
+            after, found = round_(key, state, *rest)
+            if faulty == 'metrics':
+                return after, found | {'loss_rows': jnp.zeros(3)}
+            return after.replace(round=state.round * 2), found  # known only once it is computed
+
+        return changed
+
+    runs.change_rounds(monkeypatch, change)
+    assert runs.run(tmp_path / 'run', **TOY, seeds='0,1') == 2
+    assert_one_line(capsys.readouterr().err, ["'one_pass'", "'loss_rows'" if faulty == 'metrics' else 'round=0'])
     assert not list((tmp_path / 'run').rglob('checkpoints/*'))
-
-
-def test_what_is_no_record_or_no_algorithm_is_refused(monkeypatch):
-    with pytest.raises(ValueError, match='function'):
-        algorithms.register(one_pass)
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, build=lambda *_: None))
-    with pytest.raises(UserError, match="'one_pass': build returns None"):
-        experiment_lib.build(config_lib.resolve(runs.config(algorithm='one_pass')))
-
-
-def test_a_method_that_exec_defined_may_be_registered_again(monkeypatch, with_options):
-    """A function that it defines without a name of the module has none."""
-    monkeypatch.setattr(one_pass, '__module__', None)
-    again = dataclasses.replace(with_options, title='Again')
-    assert algorithms.register(again) is again
-    assert algorithms.get('one_pass').label == 'Again'

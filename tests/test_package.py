@@ -12,7 +12,6 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 import semisfl_jax as sfl
 from semisfl_jax.config import command_line
@@ -83,10 +82,10 @@ def test_a_wrong_configuration_from_python_is_named(name, changes, named):
         sfl.get_config(name, changes)
 
 
-@pytest.mark.parametrize(('config', 'named'), [('digits', "'digits'"), ({}, '{}'), (ConfigDict({3: 4}), r'config\.3')])
-def test_what_is_no_configuration_is_named(config, named):
+@pytest.mark.parametrize('config', ['digits', {}])
+def test_what_is_no_configuration_is_named(config):
     for function in (sfl.train, sfl.build):
-        with pytest.raises(sfl.UserError, match=named):
+        with pytest.raises(sfl.UserError, match=repr(config)):
             function(config)
 
 
@@ -106,15 +105,6 @@ def test_a_wrong_file_of_a_configuration_is_named(name, text, named, tmp_path):
     for read in (sfl.get_config, lambda path: command_line.parse(['semisfl', f'--config={path}'])):
         with pytest.raises(sfl.UserError, match=f'^{re.escape(str(file))}.*{named}'):
             read(f'{tmp_path}/{name}')
-
-
-def test_an_error_of_a_file_of_a_configuration_is_that_of_python(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / 'imported_by_some.py').write_text("from semisfl_jax import Method\nMethod('mine', titel='Mine')\n")
-    (tmp_path / 'some.py').write_text('import imported_by_some\n')
-    with pytest.raises(TypeError, match='titel') as error:
-        sfl.get_config(tmp_path / 'some.py')
-    assert str(error.traceback[-1].path) == f'{tmp_path}/imported_by_some.py'
 
 
 def test_public_names_are_there():

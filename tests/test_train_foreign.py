@@ -36,10 +36,9 @@ def folder(made, tmp_path):
 # --- left alone
 
 
-def empty_checkpoints(folder, other):
-    for path in (folder / 'checkpoints').rglob('*'):
-        if path.is_file():
-            os.truncate(path, 0)
+def empty_checkpoints(folder, _):
+    for path in (folder / 'checkpoints').glob('**/*'):
+        path.is_file() and os.truncate(path, 0)
 
 
 def checkpoints_of_another_run(folder, other):
@@ -47,8 +46,10 @@ def checkpoints_of_another_run(folder, other):
     shutil.copytree(other / 'checkpoints', folder / 'checkpoints')
 
 
-def half_a_file(name):
-    def spoil(folder, other):
+def alone(name):
+    """Half a file, and no other."""
+
+    def spoil(folder, _):
         shutil.rmtree(folder)
         folder.mkdir()
         (folder / name).write_text('{"half')
@@ -57,22 +58,16 @@ def half_a_file(name):
 
 
 SPOILT = {
+    'fewer rounds': (lambda *_: None, {'rounds': 2}, ['config.rounds=2']),
     'another configuration': (lambda *_: None, {'lr': 0.03, 'seed': 4}, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4']),
-    'another split': (
-        lambda folder, other: shutil.copy(other / 'partition.npz', folder),
-        {},
-        ['partition.npz'],
-    ),
-    'half a split': (
-        lambda folder, other: os.truncate(folder / 'partition.npz', 500),
-        {},
-        ['partition.npz'],
-    ),
+    'another split': (lambda folder, other: shutil.copy(other / 'partition.npz', folder), {}, ['partition.npz']),
+    'half a split': (lambda folder, _: os.truncate(folder / 'partition.npz', 500), {}, ['partition.npz']),
     'checkpoints without content': (empty_checkpoints, {}, ['checkpoint']),
     'checkpoints of another run': (checkpoints_of_another_run, {}, ['checkpoints/6', 'seed=1']),
     'no checkpoints': (lambda folder, _: shutil.rmtree(folder / 'checkpoints'), {}, ['summary.json']),
-    'half a config.json': (half_a_file('config.json'), {}, ['config.json']),
-    'half a line': (half_a_file('metrics.jsonl'), {}, ['metrics.jsonl']),
+    'no lines': (lambda folder, _: (folder / 'metrics.jsonl').unlink(), {}, ['metrics.jsonl']),
+    'half a config.json': (alone('config.json'), {}, ['config.json']),
+    'half a line': (alone('metrics.jsonl'), {}, ['metrics.jsonl']),
 }
 
 
@@ -85,9 +80,6 @@ def test_a_folder_that_is_not_this_runs_is_left_alone(name, made, folder, capsys
     assert runs.run(folder, **LONGER | changes) == 2
     assert_one_line(capsys.readouterr().err, words)
     assert runs.files(folder) == before
-    if name == 'no checkpoints':
-        assert runs.run(folder, **CHEAP) == 0  # it is finished
-        assert runs.files(folder) == before
 
 
 # --- mended
@@ -111,8 +103,15 @@ def test_checkpoints_and_a_split_that_do_not_fit_are_made_again(made, folder, ca
     assert checkpoint.rounds_saved(saved) == [4, 6]
 
 
-def test_a_changed_line_reaches_no_later_one(made, folder):
-    lines = (folder / 'metrics.jsonl').read_text().splitlines(keepends=True)
+def test_a_changed_summary_is_written_anew_and_a_changed_line_reaches_no_later_one(made, folder, capsys):
+    file, lines = folder / 'summary.json', (folder / 'metrics.jsonl').read_text().splitlines(keepends=True)
+    whole = json.loads(file.read_text())
+    file.write_text(json.dumps(whole | {'final_accuracy': 0.5}))
+    assert outputs.finished(folder, 4) is None
+    assert runs.run(folder, **CHEAP) == 0
+    assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
+    assert json.loads(file.read_text())['final_accuracy'] == whole['final_accuracy']
+    assert runs.lines(folder) == runs.lines(made / 'finished')
     record = json.loads(lines[3])
     record.update(bytes_up=record['bytes_up'] + 1, simulated_seconds=1e6, wall_seconds=1e6, student_accuracy=1.0)
     (folder / 'metrics.jsonl').write_text(''.join(lines[:3]) + json.dumps(record) + '\n')
@@ -122,17 +121,6 @@ def test_a_changed_line_reaches_no_later_one(made, folder):
     for key in ('final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations', 'bytes_up', 'simulated_seconds'):
         assert ours[key] == theirs[key]
     assert ours['wall_seconds'] < 1000
-
-
-def test_a_changed_summary_is_written_anew_by_the_run(made, folder, capsys):
-    file = folder / 'summary.json'
-    whole = json.loads(file.read_text())
-    file.write_text(json.dumps(whole | {'final_accuracy': 0.5}))
-    assert outputs.finished(folder, 4) is None
-    assert runs.run(folder, **CHEAP) == 0
-    assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
-    assert json.loads(file.read_text())['final_accuracy'] == whole['final_accuracy']
-    assert runs.lines(folder) == runs.lines(made / 'finished')
 
 
 # --- any JSON, at the readers

@@ -114,49 +114,19 @@ def test_another_seed_gives_other_lines(reference, tmp_path):
 
 @pytest.mark.slow
 def test_costs_touch_nothing_else(reference, tmp_path):
-    """Without them, and with others, the same lines but for the costs, and the same state at the end, bit for bit."""
-    assert runs.run(tmp_path / 'off', cost__enabled=False) == 0
-    assert runs.run(tmp_path / 'slow', cost__client_out=(0.1, 0.2)) == 0
-
-    def others(folder):
-        records = map(json.loads, runs.lines(folder))
-        return [{key: record[key] for key in record.keys() - set(metrics.COSTS)} for record in records]
-
-    assert list(map(json.loads, runs.lines(tmp_path / 'off'))) == others(tmp_path / 'slow') == others(reference)
-    slow, plain = (runs.records(folder)[-1] for folder in (tmp_path / 'slow', reference))
+    """With others, the same lines but for the costs, and the same state at the end, bit for bit."""
+    assert runs.run(tmp_path, cost__client_out=(0.1, 0.2)) == 0
+    (*_, slow), (*_, plain) = runs.records(tmp_path), runs.records(reference)
     assert slow['simulated_seconds'] > 3 * plain['simulated_seconds']
     assert slow['bytes_up'] == plain['bytes_up']
-    for folder in ('off', 'slow'):
-        for a, b in zip(*(jax.tree.leaves(state_of(each)) for each in (tmp_path / folder, reference)), strict=True):
-            np.testing.assert_array_equal(a, b)
+    for a, b in zip(*(jax.tree.leaves(state_of(each)) for each in (tmp_path, reference)), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.as_for_users
 def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
     assert runs.run(tmp_path / 'run', data__residency='host') == 0
     assert runs.lines(tmp_path / 'run') == runs.lines(reference)
-
-
-def test_a_finished_run_is_left_alone(reference, capsys):
-    before = runs.files(reference)
-    assert runs.run(reference) == 0
-    printed = capsys.readouterr()
-    assert 'teacher accuracy' in printed.out
-    assert not printed.err
-    assert runs.run(reference, rounds=2) == 2
-    assert_one_line(capsys.readouterr().err, [str(reference), 'config.rounds=2'])
-    assert runs.files(reference) == before
-
-
-@pytest.mark.slow
-def test_rounds_without_clients_are_no_error_and_count_no_visit(tmp_path):
-    for name, several in (('whole', [{}]), ('parts', [{'rounds': 3}, {}])):
-        for changes in several:
-            assert runs.run(tmp_path / name, pre_rounds=2, **changes) == 0
-    losses = [record['loss_clustering'] for record in runs.records(tmp_path / 'whole')]
-    assert losses[:2] == [None, None]
-    assert all(loss > 0 for loss in losses[2:])
-    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
 
 
 def test_without_clients_on_made_up_data_every_output_is_marked(tmp_path, capsys):

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import core
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.training import checkpoint, experiment
 from semisfl_jax.training import inputs as inputs_lib
 from semisfl_jax.training.driver import Driver
 from tests import runs
+from tests.kills import KILL
 from tests.one_line import assert_one_line
-from tests.trials import SEEDS, WITHOUT_VIEWS, assert_lines_close, seeds_of, state_of
+from tests.trials import SEEDS, assert_lines_close, seeds_of, state_of
 
 LOOP = {'seeds': SEEDS, 'parallel__trials': 'loop'}
 
@@ -86,19 +86,6 @@ def test_images_on_the_host_and_failures_are_those_of_single_runs(single, tmp_pa
         assert runs.lines(trial_folder) == runs.lines(expected)
 
 
-@pytest.mark.slow
-def test_pre_rounds_labels_at_clients_and_unequal_sizes(tmp_path):
-    """At once, with images on the host: up to rounding, as XLA moves code out of the branch of `pre_rounds`."""
-    settings = {'rounds': 3, 'pre_rounds': 1, 'data__client_labels': 16, 'federation__mu': 1, 'threshold': 0.15}
-    settings |= {'federation__partition': 'dirichlet', **WITHOUT_VIEWS}
-    assert runs.run(tmp_path, seeds=(4, 1), data__residency='host', parallel__trials='vmap', **settings) == 0
-    for seed in (4, 1):
-        assert runs.run(tmp_path / f'{seed}', seed=seed, **settings) == 0
-        trial_folder = tmp_path / f'seed_{seed}'
-        assert [record['loss_clustering'] is None for record in runs.records(trial_folder)] == [True, False, False]
-        assert_lines_close(trial_folder, tmp_path / f'{seed}')
-
-
 def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
     config = config_lib.resolve(runs.config(seeds=SEEDS, parallel__trials='vmap'))
     for seed, trial_config in zip(SEEDS, config_lib.trials(config), strict=True):
@@ -153,24 +140,12 @@ def test_summary_over_the_seeds(seeds, tmp_path, capsys):
 
 # --- runs that end early
 
-KILL = """
-import os, signal
-from semisfl_jax.training import checkpoint, metrics
-def kill_at(module, name, call):
-    real, count = getattr(module, name), []
-    def function(*arguments):
-        count.append(1)
-        if len(count) == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments)
-    setattr(module, name, function)
-"""
 # Three trials write a line each per round, and save in the rounds 2 and 4.
 KILLED_AT = {
-    'after the first of the three lines of round 3': "metrics, 'append', 8",
-    'at the first save, after that of the first trial': "checkpoint, 'save', 2",
-    'at the second save, after that of the second trial': "checkpoint, 'save', 6",
-    'after the first summary': "metrics, 'summarize_trial', 2",
+    'after the first of the three lines of round 3': ('metrics.append', 8),
+    'at the first save, after that of the first trial': ('checkpoint.save', 2),
+    'at the second save, after that of the second trial': ('checkpoint.save', 6),
+    'after the first summary': ('metrics.summarize_trial', 2),
 }
 
 
@@ -178,7 +153,13 @@ KILLED_AT = {
 @pytest.mark.parametrize('moment', KILLED_AT)
 def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path, capsys, moment):
     settings = LOOP | CHEAP | ({'checkpoints_kept': 1} if 'second save' in moment else {})
-    killed = runs.run_process(tmp_path / 'run', prelude=f'{KILL}\nkill_at({KILLED_AT[moment]})', **settings)
+    function, call = KILLED_AT[moment]
+    prelude = f"""{KILL}
+import itertools
+from semisfl_jax.training import checkpoint, metrics
+calls, real = itertools.count(1), {function}
+{function} = lambda *arguments: kill() if next(calls) == {call} else real(*arguments)"""
+    killed = runs.run_process(tmp_path / 'run', prelude, **settings)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     assert not (tmp_path / 'run' / 'summary.json').exists()
     assert runs.run(tmp_path / 'run', **settings) == 0
@@ -203,18 +184,6 @@ def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, caps
     assert 'resuming from the checkpoint of round 1' in capsys.readouterr().out  # the newest that both have
     assert runs.run(tmp_path / 'alone', seed=1, rounds=4, **CHEAP) == 0
     assert runs.lines(tmp_path / 'seed_1') == runs.lines(tmp_path / 'alone')
-
-
-def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
-    settings = {'seeds': (0, 1), **CHEAP}
-    assert runs.run(tmp_path, rounds=2, **settings) == 0
-    for path in sorted((tmp_path / 'seed_1').rglob('*'), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    before = runs.files(tmp_path)
-    capsys.readouterr()
-    assert runs.run(tmp_path, rounds=4, **settings) == 2
-    assert_one_line(capsys.readouterr().err, ['seed_1/metrics.jsonl'])
-    assert runs.files(tmp_path) == before
 
 
 def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsys):
@@ -260,7 +229,7 @@ def equations(jaxpr):
 
 @pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
 def test_images_are_held_once_and_never_copied(trial_map):
-    experiments, (federation, _), program = prepared(trial_map, **WITHOUT_VIEWS)
+    experiments, (federation, _), program = prepared(trial_map)
     images = len(experiments[0].dataset.train_images)
     assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
     for trial in experiments:
@@ -288,22 +257,3 @@ def test_streamed_images_are_those_of_each_trial():
         np.testing.assert_array_equal(cohorts.participations[r], cohort.participations)
         ours, theirs = federation.server_images[federation.server_index[r]], alone.server_images[alone.server_index]
         np.testing.assert_array_equal(ours, theirs)
-
-
-@pytest.mark.slow
-def test_rounds_without_clients_stay_a_branch_at_once():
-    """All trials are in the same round, so no trial computes what `pre_rounds` leaves out."""
-
-    def branches(**changes):
-        program = prepared('vmap', **WITHOUT_VIEWS, **changes)[2]
-        return sum(equation.primitive.name == 'cond' for equation in equations(program.jaxpr))
-
-    assert branches(pre_rounds=1) == branches(pre_rounds=0) + 1
-
-
-def test_the_choice_of_a_map():
-    assert core.trial_map('auto')[0] == ('loop' if jax.default_backend() == 'cpu' else 'vmap')
-    x, y = jnp.arange(6.0).reshape(3, 2), jnp.ones(2)
-    for name in ('loop', 'vmap'):
-        result = core.trial_map(name)[1](lambda a, b: {'sum': a + 2 * b}, in_axes=(None, 0))(y, x)
-        np.testing.assert_array_equal(result['sum'], y + 2 * x)
