@@ -4,7 +4,6 @@ import importlib
 
 from configs import default
 
-SUPERVISED = {'algorithm': 'fedavg', 'local__objective': 'supervised'}
 NAMES = ('digits', 'mnist', 'fashion_mnist', 'cifar10', 'svhn', 'stl10', 'cinic10', 'image100')
 
 

@@ -2,12 +2,10 @@
 
 import dataclasses
 import functools
-import importlib.util
 import json
 import subprocess
 import sys
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -23,9 +21,8 @@ from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import ClientAxis, Cohort, Federation, Views
 from semisfl_jax.models.layers import Compute, DenseLayer
 from semisfl_jax.models.zoo import ARCHITECTURES, Architecture
-from tests.one_line import assert_one_line
 from tests.pillow_operations import pillow_operation
-from tests.runs import HANGS
+from tests.runs import HANGS, ROOT
 
 torch = pytest.importorskip('torch', reason="the benchmark needs PyTorch: pip install -e '.[benchmark]'")
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
@@ -192,31 +189,14 @@ def test_rounds_feed_every_image_once_per_epoch_to_its_owner(augment):
         assert changed == [augment, augment]
 
 
-@pytest.mark.parametrize('index', range(14))
-def test_pillow_operations_are_the_authors(index, monkeypatch):
-    monkeypatch.setattr(pillow_views.random, 'randrange', lambda count: index)
+def test_pillow_operations_are_the_authors(monkeypatch):
     image = Image.fromarray(pictures(1)[0])
-    for v in (1, 5, 9):
-        for sign in (1, -1):
+    for index in range(14):
+        monkeypatch.setattr(pillow_views.random, 'randrange', lambda count, index=index: index)
+        for v, sign in ((1, 1), (9, 1), (9, -1)):
             ours = pillow_views._operation(image, v, sign)
             expected = pillow_operation(variants.mc(10).operations[index], image, v, sign)
             np.testing.assert_array_equal(np.asarray(ours), np.asarray(expected))
-
-
-def test_loader_processes_return_two_views_in_the_order_asked():
-    images = np.broadcast_to(np.arange(6, dtype=np.uint8)[:, None, None, None], (6, 32, 32, 3)).copy()
-    stream = pillow_views.loader(images, processes=2, pin=False)
-    for _ in range(2):  # the processes serve again
-        got = list(stream([([0, 1], ('weak', 'weak')), ([5, 2], ('weak', 'strong')), ([4, 3], ('weak', 'weak'))]))
-        assert [pair[0][:, 7, 9, 1].tolist() for pair in got] == [[0, 1], [5, 2], [4, 3]]
-        assert all(view.shape == (2, 32, 32, 3) and view.dtype == torch.uint8 for pair in got for view in pair)
-        assert not torch.equal(*got[1]), 'a strong view has a gray patch'
-
-
-def test_arithmetic_by_hand():
-    forward = 2 * (28 * 28 * 75 * 32 + 10 * 10 * 800 * 64 + 1600 * 512 + 512 * 10 + 1600 * 1600 + 1600 * 128)
-    assert arithmetic.cross_entity('cnn') == 4 * forward - 2 * 28 * 28 * 75 * 32
-    assert arithmetic.supervised('cnn') == arithmetic.cross_entity('cnn') - 2 * (1600 * 512 + 512 * 10)
 
 
 @pytest.mark.parametrize('name', ['cnn', 'alexnet'])
@@ -235,29 +215,15 @@ def test_arithmetic_against_pytorchs_counter(name):
     assert counter.get_total_flops() == LABELED * arithmetic.supervised(name) + similarity
 
 
-def run_benchmark(*words):
-    command = [sys.executable, '-m', 'benchmarks.run', *words]
-    return subprocess.run(
-        command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=Path(__file__).parents[1]
-    )
-
-
 @pytest.mark.slow
 def test_the_command_writes_figures_table_and_plot(tmp_path):
     sizes = ('--models=cnn', '--clients=2', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
-    done = run_benchmark(*sizes, '--augmentation=off', f'--out={tmp_path}')
+    command = [sys.executable, '-m', 'benchmarks.run', *sizes, '--augmentation=off', f'--out={tmp_path}']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert '| CNN | no | iteration | this project |' in done.stdout
     (case,) = json.loads((tmp_path / 'results.json').read_text())['cases']
     assert case['images'] == {'iteration': 2 * 2 * 4, 'round': 2 * 2 * 4 + 4}
     assert [len(case['seconds'][side][task]) for side in ('jax', 'torch') for task in ('iteration', 'round')] == [2] * 4
     assert all(memory['peak_rss'] > 2**26 for memory in case['memory'].values())
-    plotted = importlib.util.find_spec('matplotlib') is not None
-    expected = {'results.json', 'table.md'} | ({'speed.png', 'speed.svg'} if plotted else set())
-    assert {path.name for path in tmp_path.iterdir()} == expected
-
-
-def test_wrong_flags_are_told_in_words():
-    done = run_benchmark('--models=resnet')
-    assert done.returncode == 2
-    assert_one_line(done.stderr, ['choose among cnn, alexnet'])
+    assert (tmp_path / 'table.md').exists()

@@ -26,10 +26,9 @@ class Pair(NamedTuple):
 def tree(seed):
     """Every kind of leaf a run saves, an empty one included."""
     rng = np.random.default_rng(seed)
+    weights = jnp.asarray(rng.normal(size=(300, 7)), jnp.float32)
     return {
-        'params': Pair(
-            jnp.asarray(rng.normal(size=(300, 7)), jnp.float32), {'b': jnp.asarray(rng.integers(9, size=5), jnp.int32)}
-        ),
+        'params': Pair(weights, {'b': jnp.asarray(rng.integers(9, size=5), jnp.int32)}),
         'flags': jnp.asarray(rng.random(4) < 0.5),
         'empty': jnp.zeros((0, 3)),
         'nothing': {},
@@ -39,13 +38,9 @@ def tree(seed):
     }
 
 
-def template(seed=0):
-    made = tree(seed)
-    return {
-        **made,
-        'params': jax.eval_shape(lambda: made['params']),
-        'empty': jax.ShapeDtypeStruct((0, 3), jnp.float32),
-    }
+def template():
+    made = tree(0)
+    return made | {'params': jax.eval_shape(lambda: made['params']), 'empty': jax.ShapeDtypeStruct((0, 3), jnp.float32)}
 
 
 def assert_equal(actual, expected):
@@ -59,63 +54,59 @@ def restore(folder, like=None, identity=OWN):
     return checkpoint.restore([folder], like or template(), [identity])
 
 
-@pytest.fixture
-def folder(tmp_path):
-    """Checkpoints of the rounds 2 and 4."""
-    folder = tmp_path / 'checkpoints'
-    manager = checkpoint.open_manager(folder, 2)
-    for number in (1, 2, 4):
-        checkpoint.save(manager, number, tree(number), OWN, NOTES)
+def save(folder, kept, trees):
+    manager = checkpoint.open_manager(folder, kept)
+    for number, saved in trees.items():
+        checkpoint.save(manager, number, saved, OWN, NOTES)
     manager.close()
     return folder
 
 
-def test_the_newest_checkpoint_comes_back(folder):
-    assert checkpoint.rounds_saved(folder) == [2, 4]
-    restored = restore(folder)
-    assert restored.round == 4
-    assert_equal(restored.states, [tree(4)])
-    assert restored.notes == [NOTES]
+@pytest.fixture
+def folder(tmp_path):
+    """Checkpoints of the rounds 2 and 4."""
+    return save(tmp_path / 'checkpoints', 2, {number: tree(number) for number in (1, 2, 4)})
 
 
-def test_a_full_disk_is_one_line(folder, monkeypatch):
-    """As tensorstore says it, which is not an OSError."""
-    manager = checkpoint.open_manager(folder, 2)
-
-    def full(*_, **__):
-        raise ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
-
-    monkeypatch.setattr(manager, 'save', full)
-    with pytest.raises(UserError, match=r'round 5 cannot be written to .*checkpoints \(no space left on the device\)'):
-        checkpoint.save(manager, 5, tree(5), OWN, NOTES)
-    manager.close()
-    assert checkpoint.rounds_saved(folder) == [2, 4]
-
-
-def test_what_is_no_checkpoint_is_ignored(folder, tmp_path):
-    """Odd names, an empty folder, a file, and a save cut short."""
+def test_the_newest_checkpoint_comes_back(folder, tmp_path):
+    """Beside odd names, an empty folder, a file, and a save cut short."""
     assert restore(tmp_path / 'nowhere') is None
     for name in ('²', '٣', '-1', '0', '1_0', '007/a', '9', '5.orbax-checkpoint-tmp/a'):
         (folder / name).mkdir(parents=True)
     (folder / '8').write_text('a file')
     assert checkpoint.rounds_saved(folder) == [2, 4]
-    assert restore(folder).round == 4
+    restored = restore(folder)
+    assert (restored.round, restored.notes) == (4, [NOTES])
+    assert_equal(restored.states, [tree(4)])
+
+
+def test_a_full_disk_is_one_line(folder, monkeypatch):
+    """As tensorstore says it, which is not an OSError."""
+
+    def full(*_, **__):
+        raise ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
+
+    monkeypatch.setattr(checkpoint.CheckpointManager, 'save', full)
+    with pytest.raises(UserError, match=r'round 5 .*checkpoints .*no space left'):
+        save(folder, 2, {5: tree(5)})
+    assert checkpoint.rounds_saved(folder) == [2, 4]
 
 
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-1])
 
 
-def warnings(caplog):
+def warning(caplog):
     """Ours, beside which Orbax may have some about reads that it gave up."""
-    return [record.getMessage() for record in caplog.records if record.name == 'semisfl_jax']
+    (message,) = [record.getMessage() for record in caplog.records if record.name == 'semisfl_jax']
+    return message
 
 
 @pytest.mark.parametrize(
     ('pattern', 'damage'),
     [
-        *itertools.product(('state/d/*', 'state/manifest.ocdbt', 'about/metadata'), (truncate, os.remove)),
-        ('about', shutil.rmtree),
+        *itertools.product(('state/d/*', 'about/metadata'), (truncate, os.remove)),
+        ('state/manifest.ocdbt', truncate),
         ('state', shutil.rmtree),
     ],
 )
@@ -124,28 +115,18 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
     restored = restore(folder)
     assert restored.round == 2
     assert_equal(restored.states, [tree(2)])
-    (warning,) = warnings(caplog)
-    assert warning.startswith(f'a checkpoint is passed over: {folder}/4: it cannot be read (')
-
+    assert f'{folder}/4: ' in warning(caplog)
     checkpoint.remove_after(folder, 2)  # the run goes on and reaches round 4 again
-    manager = checkpoint.open_manager(folder, 2)
-    checkpoint.save(manager, 4, tree(5), OWN, NOTES)
-    manager.close()
+    save(folder, 2, {4: tree(5)})
     assert_equal(restore(folder).states, [tree(5)])
 
 
-@pytest.mark.parametrize(
-    ('identity', 'reason'),
-    [
-        (OWN._replace(seed=4), 'it has seed=3, not 4'),
-        (OWN._replace(config_hash='d'), 'it has config_hash=c, not d'),
-        (OWN._replace(partition_hash='q'), 'it has partition_hash=p, not q'),
-    ],
-)
-def test_a_checkpoint_of_another_run_is_refused(folder, identity, reason):
+@pytest.mark.parametrize(('name', 'value'), [('seed', 4), ('config_hash', 'd'), ('partition_hash', 'q')])
+def test_a_checkpoint_of_another_run_is_refused(folder, name, value):
+    identity, reason = OWN._replace(**{name: value}), f'it has {name}={getattr(OWN, name)}, not {value}'
     with pytest.raises(UserError, match=f'/4: {reason}; .*/2: {reason}'):
         restore(folder, identity=identity)
-    with pytest.raises(UserError, match=f'the checkpoint of round 2 in .* cannot be used: {reason}'):
+    with pytest.raises(UserError, match=reason):
         checkpoint.read(folder, 2, template(), identity)
     assert checkpoint.rounds_saved(folder) == [2, 4]
 
@@ -154,52 +135,42 @@ def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, cap
     installed = checkpoint.installed_versions()
     monkeypatch.setattr(checkpoint, 'installed_versions', lambda: {**installed, 'jax': '99.0'})
     assert restore(folder).round == 4
-    (warning,) = warnings(caplog)
-    assert warning.startswith(f'the checkpoint of round 4 in {folder} was made with jax {jax.__version__} (now 99.0);')
+    assert f'jax {jax.__version__} (now 99.0)' in warning(caplog)
 
 
-@pytest.mark.parametrize('shape', [(300, 8), (7, 300)])
-def test_a_state_of_another_shape_is_refused(folder, shape):
+def test_a_state_of_another_shape_is_refused(folder):
     wrong = template()
-    wrong['params'] = wrong['params']._replace(first=jax.ShapeDtypeStruct(shape, jnp.float32))
-    with pytest.raises(UserError, match=r'no checkpoint .* it has leaves='):
+    wrong['params'] = wrong['params']._replace(first=jax.ShapeDtypeStruct((7, 300), jnp.float32))
+    with pytest.raises(UserError, match='leaves='):
         restore(folder, wrong)
 
 
 @pytest.fixture
 def folders(tmp_path):
     """Two trials: the first one was saved after the rounds 2, 4 and 6, the second one was killed before its third."""
-    made = []
-    for name, rounds in (('a', (2, 4, 6)), ('b', (2, 4))):
-        manager = checkpoint.open_manager(tmp_path / name, 3)
-        for number in rounds:
-            checkpoint.save(manager, number, tree(number + len(made)), OWN, NOTES)
-        manager.close()
-        made.append(tmp_path / name)
-    return made
+    rounds = {'a': (2, 4, 6), 'b': (2, 4)}
+    return [
+        save(tmp_path / name, 3, {number: tree(number + index) for number in rounds[name]})
+        for index, name in enumerate(rounds)
+    ]
 
 
-def test_of_several_folders_the_newest_round_in_all(folders):
-    restored = checkpoint.restore(folders, template(), [OWN, OWN])
-    assert restored.round == 4
-    for state, seed in zip(restored.states, (4, 5), strict=True):
-        assert_equal(state, tree(seed))
-    assert checkpoint.rounds_saved(folders[0]) == [2, 4, 6]
+def test_of_several_folders_the_newest_round_that_is_whole_in_all(folders, caplog):
+    for newest in (4, 2):
+        restored = checkpoint.restore(folders, template(), [OWN, OWN])
+        assert restored.round == newest
+        for index, state in enumerate(restored.states):
+            assert_equal(state, tree(newest + index))
+        if newest == 4:
+            truncate(next((folders[1] / '4').glob('state/d/*')))
+    assert f'{folders[1]}/4: ' in warning(caplog)
     checkpoint.remove_after(folders[0], 4)
     assert checkpoint.rounds_saved(folders[0]) == [2, 4]
-
-
-def test_of_several_folders_a_damaged_checkpoint_takes_all_further_back(folders, caplog):
-    truncate(next((folders[1] / '4').glob('state/d/*')))
-    restored = checkpoint.restore(folders, template(), [OWN, OWN])
-    assert restored.round == 2
-    assert_equal(restored.states[1], tree(3))
-    assert f'a checkpoint is passed over: {folders[1]}/4: ' in caplog.text
 
 
 def test_several_folders_without_a_common_round(folders, tmp_path):
     assert checkpoint.restore([*folders, tmp_path / 'empty'], template(), [OWN] * 3) is None
     checkpoint.remove_after(folders[1], 2)
     shutil.rmtree(folders[0] / '2')
-    with pytest.raises(UserError, match=r'rounds \[\[4, 6\], \[2\]\], of which no one has a checkpoint of every trial'):
+    with pytest.raises(UserError, match=r'\[\[4, 6\], \[2\]\]'):
         checkpoint.restore(folders, template(), [OWN, OWN])

@@ -1,17 +1,35 @@
-"""Configurations: what is accepted, what is refused, and what makes two of them one experiment."""
+"""Configurations: what is accepted, what is refused by key and value, what has no effect, what makes two of them one
+experiment."""
 
+import ast
+import contextlib
+import functools
+import json
+import logging
+import math
+import socket
+
+import hypothesis
+import hypothesis.strategies as st
 import pytest
 from ml_collections import ConfigDict
 
+import semisfl_jax as sfl
 from configs import default
-from semisfl_jax import algorithms
+from configs.studies import scales
+from semisfl_jax import algorithms, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import checks
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import HParams
-from tests import needs, rows
-from tests.settings import NAMES, SUPERVISED, changed, get
+from semisfl_jax.algorithms import registry
+from semisfl_jax.config import checks, ignored_keys, keys
+from semisfl_jax.core import hosts
+from semisfl_jax.core import hparams as hparams_lib
+from semisfl_jax.core.errors import UserError, did_you_mean
+from semisfl_jax.core.keys import choices_of, rules
+from semisfl_jax.models import zoo
+from tests import needs, rows, runs
+from tests.settings import NAMES, changed, get
 
+FIELDS = keys.fields()
 # Data set, model, labels: Section V of the paper. B, B_s, supervised-only rounds: the authors' code.
 PAPER = {
     'cifar10': ('cifar10', 'alexnet', 4000, 64, 64, 0),
@@ -26,59 +44,39 @@ PAPER = {
 def test_every_configuration_is_valid_and_has_the_same_keys(name, settings):
     config = get(name, settings)
     config_lib.check(config)
-    assert config_lib.flatten(config).keys() == config_lib.flatten(default.get_config()).keys()
-    assert config.queue == ('two_level' if settings == 'paper' else 'single_ring')
-    assert config.k_s_rule == ('auto' if settings == 'paper' else 'code')
-    assert config.client_teacher_bn == ('eval' if settings == 'paper' else 'train')
-    assert config.server_teacher_bn == ('eval' if settings == 'paper' else 'train_first_round')
-    assert config.model.batch_norm_variance == ('biased' if settings == 'paper' else 'unbiased')
-    assert config.sampling == ('epochs' if settings == 'paper' else 'replicated')
+    flat = config_lib.flatten(config)
+    assert flat.keys() == config_lib.flatten(default.get_config()).keys()
+    by_setting = {
+        'queue': ('two_level', 'single_ring'),
+        'k_s_rule': ('auto', 'code'),
+        'client_teacher_bn': ('eval', 'train'),
+        'server_teacher_bn': ('eval', 'train_first_round'),
+        'model.batch_norm_variance': ('biased', 'unbiased'),
+        'sampling': ('epochs', 'replicated'),
+    }
+    assert {key: flat[key] for key in by_setting} == {
+        key: values[settings == 'code'] for key, values in by_setting.items()
+    }
 
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 @pytest.mark.parametrize('name', NAMES)
 def test_every_configuration_takes_every_method(name, algorithm):
-    """With no more keys than tests/needs.py has. The authors' code is SemiSFL's: options of it that a method has no use
-    for are refused there by name."""
+    """With no more keys than tests/needs.py has."""
     config = get(name)
     config.update_from_flattened_dict(needs.changes(algorithm))
     config_lib.check(config_lib.resolve(config))
-    config = get(name, 'code')
-    config.update_from_flattened_dict(needs.changes(algorithm))
-    foreign = {key for key in default.CODE if key in checks.unused(algorithms.get(algorithm))}
-    if not foreign:
-        config_lib.check(config_lib.resolve(config))
-        return
-    with pytest.raises(UserError, match=f'is not an option of {algorithm}') as error:
-        config_lib.check(config_lib.resolve(config))
-    assert any(key in str(error.value) for key in foreign)
 
 
 @pytest.mark.parametrize('name', PAPER)
 def test_the_papers_experiments(name):
     config = get(name)
-    actual = (
-        config.data.name,
-        config.model.name,
-        config.data.num_labeled,
-        config.batch_size,
-        config.server_batch_size,
-        config.pre_rounds,
-    )
-    assert actual == PAPER[name]
+    data_and_model = config.data.name, config.model.name, config.data.num_labeled
+    assert (*data_and_model, config.batch_size, config.server_batch_size, config.pre_rounds) == PAPER[name]
     assert (config.rounds, config.k_s, config.k_u) == (1000, 100, 50)
     assert (config.federation.num_clients, config.federation.num_active) == (30, 10)
     assert (config.lr, config.lr_min, config.momentum, config.weight_decay) == (0.02, 0.005, 0.9, 5e-4)
     assert config.augment.supervised == ('weak' if name == 'svhn' else 'strong')
-
-
-@pytest.mark.parametrize('name', ['digits', 'mnist', 'fashion_mnist'])
-def test_short_configurations_check_k_s_within_the_run(name):
-    config = get(name)
-    assert config.frequency.horizon <= config.rounds / 2
-    assert config.frequency.check_every <= config.rounds / 2
-    assert config.lr_rounds == config.rounds
-    assert config.augment.flip is (name == 'fashion_mnist')
 
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
@@ -105,21 +103,27 @@ def test_what_auto_means_for_a_method(algorithm):
 def test_the_hyper_parameters_are_those_of_the_configuration():
     """Defaults that the check compares with stand in HParams; a configuration must begin with the same."""
     resolved = config_lib.resolve(changed(lr_rounds=1000))
-    assert config_lib.hparams(resolved) == HParams()
-    supervised = changed(**SUPERVISED, data__client_labels=-1, k_s=0, batch_size=10)
+    assert config_lib.hparams(resolved) == hparams_lib.HParams()
+    supervised = of_json(changes_of(f'{SUPERVISED} data.client_labels=-1 k_s=0 batch_size=10'))
     hparams = config_lib.hparams(config_lib.resolve(supervised))
     assert (hparams.labeled_rows, hparams.server_trains, hparams.local.objective) == (10, False, 'supervised')
     hparams = config_lib.hparams(config_lib.resolve(changed(algorithm='fedavg', data__client_labels=100)))
     assert (hparams.labeled_rows, hparams.server_trains, hparams.batches) == (8, True, (50, 64, 8, 0, 'unlabeled'))
 
 
-def test_resolving_fills_in_the_length_of_the_schedule():
-    config = changed(lr_rounds=0, rounds=70)
-    resolved = config_lib.resolve(config)
-    assert resolved.lr_rounds == 70
-    assert config.lr_rounds == 0
-    assert resolved.is_locked
-    assert config_lib.resolve(changed(lr_rounds=30, rounds=70)).lr_rounds == 30
+# --- one experiment
+
+
+def test_the_default_folder_depends_on_the_resolved_configuration():
+    def folder(**changes):
+        resolved = config_lib.resolve(changed(**changes))
+        assert resolved.is_locked
+        return config_lib.default_workdir(resolved, 'digits')
+
+    plain = folder(rounds=70, lr_rounds=70)
+    assert plain.startswith('runs/digits-')
+    assert plain == folder(rounds=70, lr_rounds=0) == folder(rounds=99, lr_rounds=70)  # 0 means `rounds`
+    assert plain != folder(rounds=99, lr_rounds=0)
 
 
 def other(value):
@@ -142,27 +146,343 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
     twin = changed(**{key: other(config_lib.flatten(config)[key])})
     inert = key in KEYS_OF_NO_NUMBER
     assert (config_lib.identity_hash(config) == config_lib.identity_hash(twin)) == inert
-    differences = config_lib.differences(twin, config.to_dict())
+    old = config.to_dict()
+    differences = config_lib.differences(twin, old)
     assert [line.split(':')[0] for line in differences] == ([] if inert else [key])
+    del old['queue_size']
+    assert config_lib.differences(changed(lr=0.5), old) == ['lr: 0.02 -> 0.5', 'queue_size: (absent) -> 1024']
 
 
-def test_differences_show_both_values_and_missing_keys():
-    old = default.get_config().to_dict()
-    del old['k_u']
-    assert config_lib.differences(changed(lr=0.5), old) == ['k_u: (absent) -> 50', 'lr: 0.02 -> 0.5']
+# --- wrong values
 
 
-def test_the_default_folder_depends_on_the_resolved_configuration():
-    def folder(**changes):
-        return config_lib.default_workdir(config_lib.resolve(changed(**changes)), 'digits')
-
-    plain = folder(rounds=70, lr_rounds=70)
-    assert plain.startswith('runs/digits-')
-    assert len(plain) == len('runs/digits-') + 8
-    assert plain == folder(rounds=70, lr_rounds=0) == folder(rounds=99, lr_rounds=70)
-    assert plain != folder(rounds=99, lr_rounds=0)
+def of_json(changes):
+    """The default configuration as if read from a file, with changes of any type."""
+    content = json.loads(default.get_config().to_json())
+    for key, value in changes.items():
+        *groups, name = key.split('.')
+        functools.reduce(dict.get, groups, content)[name] = value
+    return ConfigDict(content)
 
 
-def test_flatten():
-    nested = ConfigDict({'a': 1, 'b': {'c': 'x', 'd': {'e': None}}})
-    assert config_lib.flatten(nested) == {'a': 1, 'b.c': 'x', 'b.d.e': None}
+def check_refused(key, value, config):
+    """In one line, with its key and its value."""
+    with pytest.raises(UserError) as error:
+        config_lib.check(config)
+    message = str(error.value)
+    assert key in message
+    inner = map(repr, value) if isinstance(value, list | tuple) else ()
+    assert any(shown in message for shown in (repr(value), str(value), *inner))
+    assert '\n' not in message
+
+
+def beyond(field):
+    """Numbers that a key cannot have."""
+    rule, integer = rules(field), isinstance(field.default, int)
+    edges = [math.inf, -math.inf, math.nan, 1e300] if not integer else [2**31 + 2**32, -(2**31) - 1]
+    edges += [rule['at_least'] - 1, rule['at_most'] + 1, rule['above'], rule['below']]
+    return [int(edge) if integer else float(edge) for edge in edges if not integer or math.isfinite(edge)]
+
+
+@st.composite
+def wrong(draw):
+    """A key and a value that it cannot have, whatever the others are; or a key that there is not."""
+    key = draw(st.sampled_from(sorted(FIELDS)))
+    field = FIELDS[key]
+    kind = keys.type_of(key, field)
+    fits = {int: (int,), float: (int, float), bool: (bool,), str: (str,), tuple: (tuple, list)}[kind]
+    values = [value for value in (None, b'bytes', True, 3, 2.5, 'text', [1]) if type(value) not in fits]
+    if key == 'model.split_index':
+        values.remove(None)
+    values += beyond(field) if kind in (int, float) and key not in ('model.split_index', 'model.output_stride') else []
+    if choices_of(field):
+        values.append(draw(st.text('abc_0', min_size=1).filter(lambda name: name not in choices_of(field))))
+    if draw(st.booleans()):
+        return key, draw(st.sampled_from(values))
+    at = draw(st.integers(key.rfind('.') + 1, len(key) - 1))
+    return f'{key[:at]}{draw(st.sampled_from("xqz"))}{key[at:]}', ''
+
+
+@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.given(wrong())
+def test_a_wrong_key_or_value_is_refused_by_name(case):
+    key, value = case
+    check_refused(key, value, of_json({key: value}))
+
+
+def changes_of(words):
+    """'lr=1 queue=off' -> {'lr': 1, 'queue': 'off'}"""
+    changes = {}
+    for key, value in (word.split('=', 1) for word in words.split()):
+        changes[key] = value
+        with contextlib.suppress(ValueError, SyntaxError):
+            changes[key] = ast.literal_eval(value)
+    return changes
+
+
+ALONE = """
+federation.num_active=31 lr_min=0.03 frequency.horizon=105 frequency.horizon=10 data.client_labels=4000 k_s=0
+augment.scale_min=1.5 augment.scale_max=0.9 federation.mismatch=-0.5 cost.client_out=(2.0,1.0) cost.devices=[[1]]
+data.tasks=[3] data.client_labels=-1 data.eval_split=validation seeds=[0,0] seeds=[1.5] seeds=[-1] seeds=[4294967296]
+parallel.devices=11 parallel.num_processes=2 parallel.process_id=1 parallel.coordinator=localhost
+parallel.coordinator=localhost:0 parallel.coordinator=localhost:65536
+"""
+SIX = 'seeds=(0,1,2,3,4,5) parallel.devices='
+TWO = 'parallel.num_processes=2 parallel.devices=0 parallel.coordinator=host:123'
+SUPERVISED = 'algorithm=fedavg local.objective=supervised'
+BESIDE_OTHERS = [
+    'algorithm=fedavg data.client_labels=4000',
+    f'{TWO} parallel.process_id=2',
+    'parallel.coordinator=host:123 parallel.num_processes=2 parallel.devices=1',
+    f'algorithm=supervised_only {TWO}',
+    f'seeds=(0,1) {TWO}',
+    'algorithm=supervised_only parallel.devices=2',
+    f'{SIX}4',
+    'seeds=[1] seed=2',
+    'data.client_labels=100 federation.mu=7 batch_size=60',
+    SUPERVISED,  # without a label
+    f'{SUPERVISED} data.client_labels=9 federation.mu=0',
+    'algorithm=fedswitch data.client_labels=9 k_s=0',
+    'algorithm=fedavg local.epochs=2 sampling=replicated',
+    'algorithm=fedavg uda.temperature=0.4',
+    'algorithm=fedavg local.objective=uda uda.tsa=log',
+    'algorithm=fedmatch fedmatch.helpers=30',
+    'algorithm=semifl local.epochs=2 semifl.max_passes=3',
+    'algorithm=semifl data.client_labels=100',
+    'algorithm=semifl data.residency=host semifl.batch_norm_data=all',
+    'optimizer=adam nesterov=True',
+    'algorithm=fedswitch setting=official',
+    'algorithm=fedavg setting=official',
+    "algorithm=m_fed model.name=scene_net data.tasks=['depth'] k_s=0 data.client_labels=1",
+]
+
+
+@pytest.mark.parametrize('words', [*ALONE.split(), *BESIDE_OTHERS])
+def test_what_other_keys_do_not_allow_is_refused_by_name(words):
+    """The last one."""
+    changes = changes_of(words)
+    *_, (key, value) = changes.items()
+    check_refused(key, value, of_json(changes))
+
+
+def test_combinations_that_make_sense():
+    for words in (
+        '',
+        'seeds=[1,2] lr=1 model.split_index=2 cost.client_out=[1,2]',
+        'data.client_labels=100 federation.mu=7 batch_size=64',
+        'algorithm=fedprox local.prox=0.5 local.epochs=2 data.client_labels=100',
+        'algorithm=fedprox data.client_labels=4000 k_s=0',
+        f'{SUPERVISED} data.client_labels=100 batch_size=10',
+        f'{SUPERVISED} data.client_labels=-1 k_s=0',
+        'algorithm=fedavg local.objective=uda uda.temperature=0.4 uda.tsa=exp data.client_labels=100',
+        'algorithm=fedmatch data.client_labels=4000 k_s=0 local.optimizer_state=kept fedmatch.helpers=29',
+        'algorithm=semifl data.client_labels=100 federation.mu=0',
+        'algorithm=semifl data.residency=host semifl.batch_norm_data=server',
+        f'{SIX}3',
+        TWO,
+    ):
+        config_lib.check(of_json(changes_of(words)))
+    config_lib.check(ConfigDict(json.loads(config_lib.resolve(default.get_config()).to_json())))
+
+
+def valid_other(key):
+    """Another value of a key that is valid on its own."""
+    value = config_lib.flatten(default.get_config())[key]
+    if choices := choices_of(FIELDS[key]):
+        resolved = hparams_lib.shared_defaults().get(key)  # of 'auto'
+        return next(choice for choice in choices if choice not in (value, resolved))
+    if isinstance(value, bool):
+        return not value
+    if isinstance(value, str | list):
+        return 'encoder.npz' if isinstance(value, str) else ('semseg',)
+    return (value / 2 or 0.5) if isinstance(value, float) else (value or 0) + 1
+
+
+@pytest.mark.parametrize('algorithm', algorithms.METHODS)
+def test_options_that_a_method_has_no_use_for_and_no_label_are_refused(algorithm):
+    base = needs.changes(algorithm)
+    refused = [{key: valid_other(key)} for key in checks.unused(algorithms.get(algorithm))]
+    unlabeled = [{'data.client_labels': 0}, {'data.client_labels': 100, 'federation.mu': 0}]
+    for changes in [*refused, *({'k_s': 0} | labels for labels in unlabeled)]:
+        config = default.get_config()
+        config.update_from_flattened_dict(base | changes)
+        with pytest.raises(UserError) as error:
+            config_lib.check(config)
+        if len(changes) == 1:
+            (key,) = changes
+            assert f'config.{key}={config_lib.flatten(config)[key]} ' in str(error.value)
+            assert algorithm in str(error.value)
+        else:
+            assert 'label' in str(error.value)
+        assert '\n' not in str(error.value)
+
+
+def test_a_host_that_is_unknown(monkeypatch):
+    """JAX would try it for minutes, and abort."""
+
+    def unknown(host, port):
+        assert (host, port) == ('nowhere', 1234)
+        raise socket.gaierror(-2, 'Name or service not known')
+
+    monkeypatch.setattr(socket, 'getaddrinfo', unknown)
+    with pytest.raises(UserError, match='nowhere'):
+        hosts.join('nowhere:1234', 2, 1)
+
+
+def test_a_model_that_a_user_registers_is_a_choice(monkeypatch):
+    check_refused('model.name', 'qq', changed(model__name='qq'))
+    monkeypatch.setitem(models.ARCHITECTURES, 'qq', None)
+    config_lib.check(changed(model__name='qq'))
+
+
+# --- misspelt names
+
+
+@pytest.mark.parametrize(
+    ('word', 'meant'),
+    [
+        ('algoritm', 'algorithm'),
+        ('federation.num_client', 'federation.num_clients'),
+        ('num_clients', 'federation.num_clients'),
+        ('fedswich.mode', 'fedswitch.mode'),
+        ('learning_rate', 'lr'),
+        ('data.lr', 'lr'),
+        ('train.epochs', 'local.epochs'),
+        *((word, '') for word in ('name', 'rate', 'xyz', 'model.width', 'devices_per_client')),  # it is not clear
+    ],
+)
+def test_what_was_probably_meant(word, meant):
+    assert keys.meant(word, FIELDS) == meant
+
+
+def test_what_was_meant_is_suggested():
+    """By programs; tests/test_cli.py has the command."""
+    with pytest.raises(UserError, match=r'none / uniform: config\.queu is not .*config\.queue\b'):
+        scales.cell('smoke', 'none', 'uniform', 'cifar10', {'queu': 'off'})
+    with pytest.raises(UserError, match=r"fulll.*'full'"):
+        scales.check('fulll')
+    assert did_you_mean('fedavg', ('two_level', 'off')) == ''
+    config = default.get_config()
+    del config.k_u
+    with pytest.raises(UserError, match=r'config\.k_u\b'):
+        config_lib.check(config)
+
+
+# --- keys without effect
+
+
+def method_of(key):
+    """A method that reads a key."""
+    feature, group = rules(FIELDS[key])['feature'], key.split('.')[0]
+    options = registry.option_groups()
+    reads = (lambda m: m.option_group == group) if group in options else (lambda m: not feature or feature in m.uses)
+    return min((m for m in algorithms.METHODS.values() if reads(m) and m.clients), key=lambda method: method.dense)
+
+
+def test_a_key_is_idle_where_the_table_says_so():
+    without = {'clients': 'supervised_only', 'memory queue': 'fedavg', 'projection head': 'fedavg'}
+    for key, field in FIELDS.items():
+        for other_key, at in rules(field)['idle'].items():
+            for value in at if isinstance(at, tuple) else (at,):
+                config = changed(algorithm=method_of(key).name)
+                assert f'{other_key}=' not in ignored_keys.find(config).get(key, '')
+                config.update_from_flattened_dict({other_key: value})
+                assert f'{other_key}={value!r}' in ignored_keys.find(config)[key]
+        if part := rules(field)['part']:
+            assert without[part] in ignored_keys.find(changed(algorithm=without[part]))[key]
+
+
+MEAN_TEACHER = 'algorithm=fedavg local.objective=mean_teacher'
+SPLITFED = 'algorithm=splitfed data.client_labels=-1 k_s=0'
+ALL_LABELS = f'{SUPERVISED} data.client_labels=-1'
+IDLE = {  # by more than the table says: the last key, and what makes it so
+    'federation.partition=uniform federation.alpha=3.0': 'federation.partition=',
+    'federation.mu=3': 'data.client_labels',
+    'data.client_labels=20 federation.ignored_labeled=unlabeled': 'data.client_labels=20',
+    'data.partition_file=a.npz federation.partition=uniform': 'data.partition_file',
+    'k_s_rule=fixed frequency.beta=2.0': "k_s_rule='fixed'",
+    'pseudo_labels=none k_s_rule=code': "pseudo_labels='none'",
+    'cost.enabled=False cost.efficiency=0.5': 'cost.enabled=False',
+    'cost.enabled=False failures.deadline_seconds=0.3 cost.server_teraflops=1.0': 'cost.enabled=False',
+    'algorithm=fedavg local.epochs=1 k_u=7': 'local.epochs=1',
+    'model.batch_norm_variance=unbiased': "model.name='small_cnn'",
+    f'{ALL_LABELS} federation.mu=3': 'labeled images alone',
+    'parallel.trials=loop': 'seeds',
+    'algorithm=fed_shvr threshold=0.8': 'fed_shvr',
+    f'{ALL_LABELS} consistency_weight=0.5': "local.objective='supervised'",
+    'augment.supervised=weak algorithm=fed_svr augment.operations=1': 'fed_svr',
+    f'augment.supervised=weak {MEAN_TEACHER} augment.cutout=2': "local.objective='mean_teacher'",
+    'algorithm=supervised_only federation.alpha=4.0': 'supervised_only',
+    f'{SPLITFED} data.num_labeled=50': 'all images are at the clients',
+    'momentum=0.0 local.optimizer_state=fresh': 'momentum=0',
+}
+HEEDED = [
+    'federation.alpha=3.0 queue_size=64 threshold=0.8 k_u=7 frequency.beta=2.0',
+    'data.client_labels=20 federation.labeled_partition=dirichlet federation.labeled_alpha=0.5 federation.mu=3',
+    'cost.enabled=False failures.deadline_seconds=0.3 cost.efficiency=1e-4 cost.client_out=(1.0,2.0)',
+    'pseudo_labels=none queue=off k_s_rule=fixed',
+    'algorithm=fedavg local.epochs=1 k_s_rule=paper k_u=7',  # K_min is a share of K_u
+    'pseudo_labels=true diagnostics_every=1 threshold=0.8',  # of the pseudo-labels in the diagnostics
+    'model.name=cnn13 model.batch_norm_variance=unbiased',
+    'algorithm=semifl data.residency=host semifl.batch_norm_data=server',  # 'all' is refused there
+    'algorithm=fed_shvr augment.operations=1',  # in the views of labeled images
+    f'{MEAN_TEACHER} consistency_weight=0.5 augment.supervised=weak augment.crop=0.0',
+    'augment.supervised=weak algorithm=fedavg threshold=0.8 augment.operations=1',
+]
+
+
+def told(words, caplog):
+    changes = changes_of(words)
+    with caplog.at_level(logging.WARNING, 'semisfl_jax'):
+        ignored_keys.warn_ignored_keys(sfl.get_config('digits', changes), changes)
+    return [record.message for record in caplog.records]
+
+
+@pytest.mark.parametrize('words', IDLE)
+def test_a_key_without_effect_is_told(words, caplog):
+    *_, (key, value) = changes_of(words).items()
+    (message,) = [message for message in told(words, caplog) if f'config.{key}={value} ' in message]
+    assert IDLE[words] in message
+
+
+@pytest.mark.parametrize('words', HEEDED)
+def test_no_other_key_is(words, caplog):
+    assert told(words, caplog) == []
+
+
+def test_one_line_for_each_reason_and_none_for_models_of_a_user(caplog, monkeypatch):
+    first, second = told('algorithm=supervised_only k_u=3 queue_size=64 batch_size=4', caplog)
+    assert 'config.k_u=3, config.batch_size=4 ' in first
+    assert 'config.queue_size=64 ' in second
+    caplog.clear()
+    (message,) = told('rounds=5 pre_rounds=5', caplog)
+    assert 'config.pre_rounds=5' in message
+    caplog.clear()
+    small_cnn = zoo.ARCHITECTURES['small_cnn']
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'own', lambda *arguments: small_cnn(*arguments))
+    assert told('model.name=own model.batch_norm_variance=unbiased', caplog) == []  # it may have BatchNorm
+
+
+def test_the_command_tells_it_and_goes_on(tmp_path, capsys):
+    assert runs.run(tmp_path, algorithm='supervised_only', rounds=1, federation__alpha=3.0) == 0
+    error = capsys.readouterr().err
+    assert error.startswith('warning: config.federation.alpha=3.0 ')
+    assert error.count('\n') == 1
+
+
+# --- help
+
+
+def test_the_help_on_a_key_says_what_the_table_does():
+    for key, field in FIELDS.items():
+        text, rule = ' '.join(keys.help_of(key).split()), rules(field)
+        assert text.startswith(f'config.{key} = {field.default!r} ')
+        words = keys.meaning(key, field), keys.values(field), *rule['idle'], rule['part']
+        assert all(' '.join(word.split()) in text for word in words)
+        assert len(keys.meaning(key, field)) > 0
+        if rule['feature'] or key.split('.')[0] in registry.option_groups():
+            assert method_of(key).name in text
+    text = keys.help_of('config.federation')
+    assert all(f'config.{key} = ' in text for key in FIELDS if key.startswith('federation.'))
+    with pytest.raises(UserError, match=r'config\.federation\.alfa .*config\.federation\.alpha'):
+        keys.help_of('federation.alfa')

@@ -1,7 +1,11 @@
-"""Training from Python: arrays and states in place of files, events in place of prints."""
+"""Training from Python, arrays and states in place of files, events in place of prints; and runs that are opened
+again."""
 
 import collections
+import contextlib
 import json
+import re
+import shutil
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +14,8 @@ import pytest
 
 import semisfl_jax as sfl
 from semisfl_jax import algorithms
-from semisfl_jax.training import events, experiment, inputs, interrupt
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.training import events, experiment, inputs, interrupt, load
 from tests import runs
 
 
@@ -37,26 +42,12 @@ def trained(tmp_path_factory):
     return folder, sfl.train(config(), folder, reported.append), reported
 
 
-def test_the_result_is_what_the_files_say(trained):
-    folder, result, _ = trained
+def test_result_and_events_are_what_the_files_say(trained):
+    folder, result, reported = trained
     assert result.summary == json.loads((folder / 'summary.json').read_text())
     check_arrays(result.metrics, runs.records(folder))
     assert result.metrics['k_s'].dtype == np.int64
-    np.testing.assert_array_equal(result.metrics['round'], [1, 2, 3, 4])
     assert int(result.state.round) == 4
-
-
-def test_the_final_state_has_the_final_accuracy(trained):
-    """Evaluated by hand on scikit-learn's digits, as the command's test set is made of them."""
-    _, result, _ = trained
-    experiment = sfl.build(config()).experiment
-    predicted = experiment.algorithm.predict(result.state, experiment.dataset.test_images)['teacher']
-    right = np.asarray(predicted).argmax(axis=1) == experiment.dataset.test_labels
-    assert result.summary['final_accuracy'] == np.count_nonzero(right) / len(right)
-
-
-def test_events_tell_the_story(trained):
-    folder, result, reported = trained
     assert [type(event).__name__ for event in reported] == [
         'Described',
         *('Compiling', 'Compiled') * 2,
@@ -83,61 +74,67 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
 
 def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
-    result = sfl.train(config(compilation_cache=False))
+    reported = []
+    result = sfl.train(config(compilation_cache=False, diagnostics_every=2), None, reported.append)
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ('', '')
     assert equal(result.state, trained[1].state)
-    for name, values in trained[1].metrics.items():
-        if name not in runs.TIMES:
-            np.testing.assert_array_equal(result.metrics[name], values, err_msg=name)
+    for name in result.metrics.keys() - set(runs.TIMES):
+        np.testing.assert_array_equal(result.metrics[name], trained[1].metrics[name], err_msg=name)
+    diagnosed = [event for event in reported if isinstance(event, events.Diagnosed)]
+    assert [event.round for event in diagnosed] == [2, 4]
+    assert diagnosed[0].arrays[0]['student_test'].sum() == 360  # test images of digits
+
+
+def test_a_simulation_has_the_numbers_of_a_run(trained):
+    """Round by round, K_s of which adapts."""
+    _, result, _ = trained
+    simulation = sfl.build(config())
+    carry = simulation.init()
+    for number in range(4):
+        before = carry
+        carry, metrics = simulation.round(carry)
+        for name, value in metrics.items():  # files, and arrays made of them, have the digits of a float32
+            np.testing.assert_array_equal(np.float32(value), np.float32(result.metrics[name][number]), err_msg=name)
+        assert simulation.evaluate(carry)['teacher'] == result.metrics['teacher_accuracy'][number]
+    again = simulation.round(before)[1]['loss_supervised']  # any round, once more
+    assert np.float32(again) == np.float32(result.metrics['loss_supervised'][3])
+    with pytest.raises(sfl.UserError, match=r'config\.seeds=\(0, 1\)'):
+        sfl.build(sfl.get_config('digits', seeds=(0, 1)))
 
 
 @pytest.mark.slow
-def test_a_resumed_run_has_the_arrays_of_all_rounds(trained, tmp_path):
-    sfl.train(config(rounds=2), tmp_path / 'run')
+def test_several_seeds_have_a_leading_axis_also_once_resumed(trained, tmp_path):
+    sfl.train(config(seeds=(3, 0), rounds=2), tmp_path / 'run')
     reported = []
-    result = sfl.train(config(), tmp_path / 'run', reported.append)
+    result = sfl.train(config(seeds=(3, 0)), tmp_path / 'run', reported.append)
     assert events.Resumed(2) in reported
-    check_arrays(result.metrics, runs.records(tmp_path / 'run'))
-    assert equal(result.state, trained[1].state)
-
-
-@pytest.mark.slow
-def test_several_seeds_have_a_leading_axis(trained, tmp_path):
-    result = sfl.train(config(seeds=(3, 0)), tmp_path / 'run')
     assert [trial['seed'] for trial in result.summary['trials']] == [3, 0]
     for r, seed in enumerate((3, 0)):
         trial_metrics = {name: values[r] for name, values in result.metrics.items()}
         check_arrays(trial_metrics, runs.records(tmp_path / 'run' / f'seed_{seed}'))
     assert result.metrics['teacher_accuracy'].shape == (2, 4)
-    assert len(result.state) == 2
     assert jax.tree.structure(result.state[1]) == jax.tree.structure(trained[1].state)
     again = sfl.train(config(seeds=(3, 0)), tmp_path / 'run')
     assert all(map(equal, again.state, result.state))
     np.testing.assert_array_equal(again.metrics['lr'], result.metrics['lr'])
 
 
-@pytest.mark.slow
 def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
-    request = interrupt.Request()
+    for folder in (None, tmp_path):
+        request = interrupt.Request()
 
-    class Block:
-        def __enter__(self):
-            return request
+        def listen(event, request=request):
+            request.signum = 15 * isinstance(event, events.RoundDone)
 
-        def __exit__(self, *_):
-            pass
-
-    def listen(event):
-        if isinstance(event, events.RoundDone):
-            request.signum = 15
-
-    with pytest.raises(interrupt.Stopped, match='stopped after round 1; nothing is saved without a folder'):
-        sfl.train(config(), on_event=listen, interrupts=Block)
-    request.signum = 0
-    with pytest.raises(interrupt.Stopped, match='stopped after round 1; the same command resumes from there'):
-        sfl.train(config(), tmp_path / 'run', listen, interrupts=Block)
-    assert len(runs.records(tmp_path / 'run')) == 1
+        with pytest.raises(interrupt.Stopped, match='round 1'):
+            sfl.train(
+                config(algorithm='supervised_only'),
+                folder,
+                listen,
+                interrupts=lambda r=request: contextlib.nullcontext(r),
+            )
+    assert len(runs.records(tmp_path)) == 1
 
 
 @pytest.mark.parametrize('seeds', [(), (0, 1)])
@@ -155,31 +152,81 @@ def test_everything_is_made_once(seeds, monkeypatch):
     assert counts == {'build': 1, 'build_model': 1, 'participation': 3 * max(1, len(seeds))}
 
 
-def test_a_folder_at_home(monkeypatch, tmp_path):
-    """A shell leaves ~ as it is in --workdir=~/x."""
-    monkeypatch.setenv('HOME', str(tmp_path))
-    sfl.train(config(algorithm='supervised_only', rounds=1), '~/a')
-    assert (tmp_path / 'a' / 'summary.json').exists()
-
-
-@pytest.mark.slow
-def test_diagnostics_without_a_folder_are_reported(tmp_path):
-    reported = []
-    sfl.train(config(rounds=2, diagnostics_every=1, algorithm='supervised_only'), None, reported.append)
-    diagnosed = [event for event in reported if isinstance(event, events.Diagnosed)]
-    assert [event.round for event in diagnosed] == [1, 2]
-    assert diagnosed[0].arrays[0]['student_test'].sum() == 360  # test images of digits
-
-
 def test_a_loss_that_is_not_finite_ends_a_run_without_a_folder():
-    with pytest.raises(sfl.UserError, match=r'(?s)loss_.* is (nan|inf) in round \d: stopped\. A lower config\.lr'):
+    with pytest.raises(sfl.UserError, match=r'(?s)loss_.* is (nan|inf) in round \d'):
         sfl.train(config(lr=1e30, algorithm='supervised_only'))
 
 
-def test_a_simulation_has_the_numbers_of_a_run(trained):
-    _, result, _ = trained
-    simulation = sfl.build(config())
-    carry, metrics = simulation.round(simulation.init())
-    for name, value in metrics.items():  # files, and arrays made of them, have the digits of a float32
-        np.testing.assert_array_equal(np.float32(value), np.float32(result.metrics[name][0]), err_msg=name)
-    assert simulation.evaluate(carry)['teacher'] == result.metrics['teacher_accuracy'][0]
+# --- a folder read back
+
+
+@pytest.fixture(scope='module')
+def folder(tmp_path_factory):
+    """A tiny run of two rounds, saved after the second, in the home folder: a shell leaves ~ in --workdir=~/x."""
+    home = tmp_path_factory.mktemp('reopened')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv('HOME', str(home))
+        sfl.train(config(algorithm='supervised_only', rounds=2), '~/run')
+    return home / 'run'
+
+
+def copy(folder, target, **changes):
+    """A copy of a run with changes in its configuration."""
+    shutil.copytree(folder, target)
+    config = json.loads((target / 'config.json').read_text())
+    for key, value in changes.items():
+        *groups, name = key.split('__')
+        section = config[groups[0]] if groups else config
+        section[name] = value
+    (target / 'config.json').write_text(json.dumps(config))
+    return target
+
+
+def test_a_trained_model_classifies_as_it_was_judged(folder):
+    before = runs.files(folder)
+    trained = sfl.load_trained(folder)
+    assert (trained.round, trained.headline) == (2, 'student')
+    images, labels = trained.experiment.dataset.test_images, trained.experiment.dataset.test_labels
+    logits = trained.predict(images)['student']
+    assert logits.shape == (360, 10)
+    accuracy = float(np.mean(logits.argmax(axis=1) == labels))
+    first, last = runs.records(folder)
+    assert accuracy == last['student_accuracy'] != first['student_accuracy']
+    number, state = load.state(folder, trained.experiment)
+    assert number == state.round == 2
+    predicted = np.asarray(trained.experiment.algorithm.predict(state, images)['student']).argmax(axis=1)
+    assert float(np.mean(predicted == labels)) == accuracy
+    trained.experiment.config.unlock()
+    trained.experiment.config.eval_batch_size = 7  # the last of three batches has three images that do not count
+    np.testing.assert_allclose(trained.predict(images[:18])['student'], logits[:18], rtol=1e-4, atol=1e-5)
+    initial = sfl.load_trained(str(folder), round_number=0)
+    assert initial.round == 0
+    assert not np.allclose(initial.predict(images[:2])['student'], logits[:2])
+    assert runs.files(folder) == before
+    for shape, kind in (
+        ((8, 8, 1), 'uint8'),
+        ((2, 8, 8, 1), 'float32'),
+        ((2, 9, 8, 1), 'uint8'),
+        ((0, 8, 8, 1), 'uint8'),
+    ):
+        with pytest.raises(UserError, match=re.escape(f'{list(shape)} of {kind}')):
+            trained.predict(np.zeros(shape, kind))
+
+
+def test_what_is_not_there_is_named_but_devices_which_are_not_needed(folder, tmp_path):
+    trial = load.experiment(folder)
+    for place, rounds in ((folder, {'round_number': 1}), (tmp_path, {})):
+        with pytest.raises(UserError, match='round 1'):
+            load.state(place, trial, **rounds)
+    with pytest.raises(UserError, match=str(tmp_path)):
+        sfl.load_trained(tmp_path)
+    for key, name in (('algorithm', 'mean_teacher'), ('model__name', 'mine')):
+        with pytest.raises(UserError, match=f'{name}.*register'):
+            load.experiment(copy(folder, tmp_path / name, **{key: name}))
+    assert load.experiment(copy(folder, tmp_path / 'many', parallel__devices=64)).mesh is None
+    several = copy(folder, tmp_path / 'several', seeds=[0, 1])
+    for reader in (load.experiment, sfl.runs.read):
+        with pytest.raises(UserError, match='seed_N'):
+            reader(several)
+    assert sfl.runs.trials(str(folder)) == [folder]
+    assert sfl.runs.read(str(folder)).seed == 0

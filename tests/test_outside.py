@@ -6,21 +6,19 @@ import math
 
 import jax
 import jax.numpy as jnp
-import ml_collections
 import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from configs import default
-from semisfl_jax import algorithms, core, costs
+from semisfl_jax import algorithms, core, costs, tasks
 from semisfl_jax import config as config_lib
 from semisfl_jax.core import losses, rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import learning_rate, optimizer
-from semisfl_jax.core.state import with_parameters
+from semisfl_jax.core.state import State, with_parameters
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm
+from semisfl_jax.training import checks, inputs
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training import inputs
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -83,27 +81,11 @@ TOY = {'algorithm': 'one_pass', 'rounds': 2, 'checkpoint_every': 1}
 LABELS = {'data__client_labels': 20, 'federation__mu': 1}
 
 
-@pytest.mark.parametrize(
-    'changes',
-    [pytest.param({}, marks=pytest.mark.slow, id='unlabeled'), pytest.param(LABELS, id='labels_at_clients')],
-)
-def test_images_on_the_host_give_the_same_bytes(tmp_path, changes):
+def test_images_on_the_host_give_the_same_bytes(tmp_path):
     for residency in ('device', 'host'):
-        assert runs.run(tmp_path / residency, **TOY, **changes, data__residency=residency) == 0
+        assert runs.run(tmp_path / residency, **TOY, **LABELS, data__residency=residency) == 0
     assert runs.lines(tmp_path / 'host') == runs.lines(tmp_path / 'device')
-
-
-@pytest.mark.slow
-def test_seeds_in_one_program_are_single_runs_with_images_on_the_host(tmp_path):
-    assert runs.run(tmp_path / 'alone', **TOY, **LABELS) == 0
-    host = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
-    assert runs.run(tmp_path / 'seeds', **TOY, **LABELS, **host) == 0
-    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'alone')
-
-
-def test_the_images_that_a_round_counts_are_those_that_its_clients_read(tmp_path):
-    assert runs.run(tmp_path / 'run', **TOY, **LABELS) == 0
-    for record in runs.records(tmp_path / 'run'):
+    for record in runs.records(tmp_path / 'host'):
         # (139 + 2) / 4 and (140 + 2) / 4 are 36 batches, whatever K_u; the server's 8 batches of 4 beside them
         images = record['images_per_second'] * record['wall_seconds']
         assert images == pytest.approx(3 * 36 * 4 + 8 * 4, rel=0.02)
@@ -132,46 +114,30 @@ def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(cha
     assert part.share.tolist() == counts[expected].tolist()
 
 
-@pytest.mark.slow
-def test_clients_without_a_label_to_train_on_count_no_images(tmp_path):
-    """3 of 10 active clients hold a label: 2 steps of 4 images each, beside the server's 8."""
-    changes = {'algorithm': 'fedavg', 'local__objective': 'supervised', 'data__client_labels': 3, 'rounds': 1}
-    assert runs.run(tmp_path, **changes, federation__num_active=10) == 0
-    (record,) = runs.records(tmp_path)
-    assert record['images_per_second'] * record['wall_seconds'] == pytest.approx(3 * 2 * 4 + 8 * 4, rel=0.02)
-
-
 def test_a_record_that_says_otherwise_than_its_rounds_ends_in_one_line(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, reads='batches'))
     assert runs.run(tmp_path / 'run', **TOY, data__residency='host') == 2
-    assert_one_line(capsys.readouterr().err, ["reads='batches', but its clients read 'sets'"])
+    assert_one_line(capsys.readouterr().err, ["reads='batches'", "'sets'"])
     assert not (tmp_path / 'run').exists()
 
 
 def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, price=None))
     assert runs.run(tmp_path / 'run', **TOY) == 0
-    assert 'costs      none: one_pass has no price' in capsys.readouterr().out
+    assert 'one_pass has no price' in capsys.readouterr().out
     assert not {'bytes_up', 'bytes_down', 'simulated_seconds'} & runs.records(tmp_path / 'run')[-1].keys()
     assert runs.run(tmp_path / 'late', **TOY, failures__deadline_seconds=5.0) == 2
-    assert 'how long a client takes is unknown' in capsys.readouterr().err
+    assert_one_line(capsys.readouterr().err, ['deadline_seconds'])
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Some of every kind."""
-
     share: float = algorithms.option(0.5, 'a share', at_least=0, below=1)
-    count: int = algorithms.option(3, 'a number', at_least=1)
     kind: str = algorithms.option('a', 'a or b', choices=('a', 'b'))
-    scale: float = algorithms.option(1.0, 'a positive number', above=0)
     widths: tuple = algorithms.option((1, 2), 'several numbers')
 
 
-def options_with(default, **bounds):
-    """A dataclass of one option, `strength`."""
-    fields = [('strength', type(default), algorithms.option(default, 'a number', **bounds))]
-    return dataclasses.make_dataclass('Own', fields, frozen=True)
+NEGATIVE = ('strength', float, algorithms.option(-1.0, 'a number', at_least=0))
 
 
 @pytest.fixture
@@ -180,146 +146,129 @@ def with_options(monkeypatch):
     return algorithms.register(dataclasses.replace(METHOD, options=Options))
 
 
-def test_options_are_keys_with_their_defaults_and_reach_the_method(with_options):
-    config = runs.config(algorithm='one_pass', one_pass__share=0.25)
-    assert config.one_pass.to_dict() == {'share': 0.25, 'count': 3, 'kind': 'a', 'scale': 1.0, 'widths': (1, 2)}
-    resolved = config_lib.resolve(config)
-    assert config_lib.hparams(resolved).options == Options(share=0.25)
-    assert 'one_pass' not in config_lib.resolve(runs.config())  # nothing of it in runs of other methods
-
-
-def test_an_option_may_be_a_tuple(with_options):
-    config_lib.check(runs.config())  # at its default, runs of other methods are as before
-    config = config_lib.resolve(runs.config(algorithm='one_pass', one_pass__widths=(3, 4, 5)))
-    assert config_lib.hparams(config).options == Options(widths=(3, 4, 5))
-    read = ml_collections.ConfigDict(json.loads(json.dumps(config.to_dict())))  # as from config.json
-    assert config_lib.hparams(read).options == Options(widths=(3, 4, 5))
+@pytest.mark.usefixtures('with_options')
+def test_options_are_keys_with_their_defaults_and_reach_the_method():
+    config_lib.check(runs.config())  # at their defaults, runs of other methods are as before
+    assert 'one_pass' not in config_lib.resolve(runs.config())
+    config = runs.config(algorithm='one_pass', one_pass__share=0.25, one_pass__widths=(3, 4, 5))
+    assert config.one_pass.to_dict() == {'share': 0.25, 'kind': 'a', 'widths': (3, 4, 5)}
+    config = config_lib.resolve(config)
+    assert config_lib.hparams(config).options == Options(share=0.25, widths=(3, 4, 5))
+    read = ConfigDict(json.loads(json.dumps(config.to_dict())))  # as from config.json
+    assert config_lib.hparams(read).options == Options(share=0.25, widths=(3, 4, 5))
     assert config_lib.differences(config, read) == []
 
 
+@pytest.mark.usefixtures('with_options')
 @pytest.mark.parametrize(
-    ('changes', 'message'),
+    ('changes', 'named'),
     [
-        ({'one_pass__share': 1.0}, r'config\.one_pass\.share=1\.0 must be in \[0, 1\)'),
-        ({'one_pass__count': 0}, r'config\.one_pass\.count=0 must be at least 1'),
-        ({'one_pass__kind': 'c'}, r"config\.one_pass\.kind='c' is unknown; use one of a, b"),
-        ({'one_pass__scale': 0.0}, r'config\.one_pass\.scale=0\.0 must be above 0'),
-        ({'one_pass__share': math.nan}, r'config\.one_pass\.share=nan must be'),
-        (
-            {'algorithm': 'semisfl', 'one_pass__widths': (1,)},
-            r'config\.one_pass\.widths=\[1\] is not an option of semisfl; leave it at \[1, 2\]',
-        ),
-        ({'queue': 'off'}, r'config\.queue=off is not an option of one_pass'),  # it does not use clustering
-        ({'setting': 'official'}, 'one_pass has no such setting'),
-        ({'k_s': 0}, r'config\.k_s=0 leaves no label to learn from'),
+        ({'one_pass__share': 1.0}, r'one_pass\.share=1\.0 '),
+        ({'one_pass__share': math.nan}, r'one_pass\.share=nan '),
+        ({'one_pass__kind': 'c'}, r"one_pass\.kind='c' .*a, b"),
+        ({'algorithm': 'semisfl', 'one_pass__widths': (1,)}, r'one_pass\.widths=\[1\] .*semisfl'),
+        ({'queue': 'off'}, 'queue=off .*one_pass'),  # it does not use clustering
+        ({'setting': 'official'}, 'one_pass'),
+        ({'k_s': 0}, r'k_s=0 '),
     ],
 )
-def test_wrong_options_end_in_one_line(with_options, changes, message):
-    with pytest.raises(UserError, match=message):
+def test_wrong_options_end_in_one_line(changes, named):
+    with pytest.raises(UserError, match=named):
         config_lib.check(runs.config(**({'algorithm': 'one_pass'} | changes)))
 
 
-@pytest.mark.usefixtures('with_options')
-def test_options_of_the_wrong_type_end_in_one_line():
-    """Of a configuration made from a dictionary, which lets any type in."""
-    content = runs.config(algorithm='one_pass').to_dict()
-    content['one_pass'] |= {'scale': 2}
-    config_lib.check(ConfigDict(content))  # an integer is a number
-    content['one_pass'] |= {'share': '0.5'}
-    with pytest.raises(UserError, match=r"^config\.one_pass\.share='0\.5' is a str; use a number$"):
-        config_lib.check(ConfigDict(content))
-
-
-def test_a_configuration_that_was_made_before_the_method_says_so(monkeypatch, with_options):
-    monkeypatch.delitem(algorithms.METHODS, 'one_pass')
-    config = default.get_config()
-    algorithms.register(with_options)
-    config_lib.check(config)
-    config.algorithm = 'one_pass'
-    with pytest.raises(UserError, match=r'config\.one_pass\.share is missing; make the configuration after'):
-        config_lib.check(config)
-
-
 @pytest.mark.parametrize(
-    ('changes', 'message'),
+    ('changes', 'named'),
     [
-        ({'name': 'semisfl'}, 'the package has a method of that name'),
-        ({'name': 'My method'}, "method 'My method': a name has letters, digits and underscores"),
-        ({'uses': ('teachers',)}, "'teachers' in uses is not a feature; .*did you mean 'teacher'"),
-        ({'reads': 'everything'}, "reads='everything'; use one of batches, sets"),
-        ({'server': 'never'}, "server='never'; use one of needed, optional, none"),
-        ({'options': dict}, 'options must be a frozen dataclass'),
-        ({'options': Options, 'group': 'fedmatch'}, 'config.fedmatch holds the options of fedmatch'),
-        ({'options': Options, 'group': 'cost'}, 'config.cost is a key of every configuration'),
-        (
-            {'options': options_with(-1.0, at_least=0)},
-            r"method 'one_pass': config\.one_pass\.strength=-1\.0 must be 0 or more",
-        ),
+        ({'name': 'semisfl'}, 'of that name'),
+        ({'name': 'My method'}, "'My method'"),
+        ({'uses': ('teachers',)}, "'teachers' .*'teacher'"),
+        ({'reads': 'everything'}, "reads='everything'"),
+        ({'server': 'never'}, "server='never'"),
+        ({'options': dict}, 'options'),
+        ({'options': Options, 'group': 'fedmatch'}, r'config\.fedmatch'),
+        ({'options': Options, 'group': 'cost'}, r'config\.cost'),
+        ({'options': dataclasses.make_dataclass('Own', [NEGATIVE], frozen=True)}, r'config\.one_pass\.strength=-1\.0'),
     ],
 )
-def test_a_record_that_contradicts_itself_is_refused(changes, message):
-    with pytest.raises(ValueError, match=message):
+def test_a_record_that_contradicts_itself_is_refused(changes, named):
+    with pytest.raises(ValueError, match=named):
         algorithms.register(dataclasses.replace(METHOD, **changes))
+    with pytest.raises(ValueError, match='function'):
+        algorithms.register(one_pass)
 
 
-def returning(change=lambda before, after: after, **metrics):
-    """The method whose rounds return what `change` makes of the states before and after, and more metrics."""
+# --- what its functions return
 
-    def build(*arguments):
-        algorithm = one_pass(*arguments)
 
-        def round_(key, state, *inputs):
-            after, found = algorithm.round(key, state, *inputs)
-            return change(state, after), found | metrics
+def shape(*sizes, kind=jnp.float32):
+    return jax.ShapeDtypeStruct(sizes, kind)
 
-        return algorithm._replace(round=round_)
 
-    return dataclasses.replace(METHOD, build=build)
+def state(**changes):
+    plain = {'round': jnp.int32(0), 'step': jnp.int32(0), 'student': {'w': shape(2, 3)}, 'teacher': (), 'queue': ()}
+    return State(**plain | {'clients': (shape(5),)} | changes)
 
 
 @pytest.mark.parametrize(
-    ('method', 'message'),
+    ('after', 'metrics', 'named'),
     [
-        (returning(loss_rows=jnp.zeros(3)), "metric 'loss_rows' is float32 [3]; return a scalar, such as a mean"),
-        (dataclasses.replace(METHOD, price=lambda context: 3), 'its price returns 3; return a ClientCost, such as '),
+        (state(), {'wall_seconds': shape()}, "'wall_seconds'"),
+        (state(), {'depths': shape(2)}, r"'depths' is float32 \[2\]"),
         (
-            dataclasses.replace(METHOD, price=lambda context: costs.ClientCost(order='sequentiel')),
-            "its price has order='sequentiel'; use one of independent, synchronized, sequential; did you mean 'seq",
+            state(student={'w': shape(2, 3, kind=jnp.bfloat16)}),
+            {},
+            r"state\.student\['w'\] and returns bfloat16 \[2, 3\]",
         ),
-        (
-            returning(lambda before, after: after.replace(student=jax.tree.map(jnp.bfloat16, after.student))),
-            "a round takes float32 [16] as state.student.bottom['params']['layer_0']['bias'] and returns bfloat16 [16]",
-        ),
+        (state(server={'sum': shape()}), {}, r"nothing as state\.server\['sum'\]"),
     ],
 )
-def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch, tmp_path, capsys, method, message):
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', method)
+def test_a_round_returns_a_state_like_the_one_before_and_scalars(after, metrics, named):
+    right = {'depth': shape(), 'constant': 1.5}
+    checks.check_round('mine', state(), state(), right)
+    with pytest.raises(UserError, match=f"'mine': .*{named}"):
+        checks.check_round('mine', state(), after, right | metrics)
+
+
+def test_predict_returns_logits_and_the_headline_is_one_of_them():
+    def predict(outputs):
+        algorithm = Algorithm(None, None, lambda state, images: outputs, 'student')
+        return checks.check_predict('mine', algorithm, lambda name: tasks.classification(10))(None, np.zeros((2, 8, 8)))
+
+    right = {'student': shape(2, 10), 'teacher': (shape(2, 10), shape(2, 10))}
+    assert predict(right) is right
+    for wrong in ({}, {'best': shape(2, 10)}, {'teacher': shape(2, 10)}, {'student': shape(2, 13)}):
+        with pytest.raises(UserError, match=r"'mine': .*(2, 13|student)"):
+            predict(wrong)
+
+
+@pytest.mark.parametrize(
+    ('changes', 'named'),
+    [
+        ({'price': lambda context: 3}, 'price'),
+        ({'price': lambda context: costs.ClientCost(order='sequentiel')}, "order='sequentiel'"),
+        ({'build': lambda *_: None}, 'build returns None'),
+    ],
+)
+def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch, tmp_path, capsys, changes, named):
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, **changes))
     assert runs.run(tmp_path / 'run', **TOY) == 2
-    assert_one_line(capsys.readouterr().err, [f"method 'one_pass': {message}"])
+    assert_one_line(capsys.readouterr().err, ["'one_pass'", named])
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('seeds', [{}, {'seeds': '0,1', 'parallel__trials': 'loop'}], ids=['one', 'two'])
-def test_rounds_that_are_not_counted_end_the_run(monkeypatch, tmp_path, capsys, seeds):
-    method = returning(lambda before, after: after.replace(round=before.round * 2))  # known only once it is computed
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', method)
-    assert runs.run(tmp_path / 'run', **TOY, **seeds) == 2
-    words = ["method 'one_pass': after round 1 its state has round=0", 'round=state.round + 1']
-    assert_one_line(capsys.readouterr().err, words)
+@pytest.mark.parametrize('faulty', ['metrics', 'count'])
+def test_rounds_that_return_no_scalars_or_are_not_counted_end_the_run(monkeypatch, tmp_path, capsys, faulty):
+    def change(round_):
+        def changed(key, state, *rest):
+            after, found = round_(key, state, *rest)
+            if faulty == 'metrics':
+                return after, found | {'loss_rows': jnp.zeros(3)}
+            return after.replace(round=state.round * 2), found  # known only once it is computed
+
+        return changed
+
+    runs.change_rounds(monkeypatch, change)
+    assert runs.run(tmp_path / 'run', **TOY, seeds='0,1') == 2
+    assert_one_line(capsys.readouterr().err, ["'one_pass'", "'loss_rows'" if faulty == 'metrics' else 'round=0'])
     assert not list((tmp_path / 'run').rglob('checkpoints/*'))
-
-
-def test_what_is_no_record_or_no_algorithm_is_refused(monkeypatch):
-    with pytest.raises(ValueError, match=r'register: a function is not a method; give a Method\('):
-        algorithms.register(one_pass)
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, build=lambda *_: None))
-    with pytest.raises(UserError, match=r"method 'one_pass': build returns None; return Algorithm\("):
-        experiment_lib.build(config_lib.resolve(runs.config(algorithm='one_pass')))
-
-
-def test_a_method_that_exec_defined_may_be_registered_again(monkeypatch, with_options):
-    """A function that it defines without a name of the module has none."""
-    monkeypatch.setattr(one_pass, '__module__', None)
-    again = dataclasses.replace(with_options, title='Again')
-    assert algorithms.register(again) is again
-    assert algorithms.get('one_pass').label == 'Again'

@@ -15,134 +15,127 @@ from tests import runs
 from tests.one_line import assert_one_line
 
 CHEAP = {'algorithm': 'supervised_only', 'rounds': 4}
+LONGER = CHEAP | {'rounds': 6}
 
 
 @pytest.fixture(scope='module')
-def finished(tmp_path_factory):
-    """A run of four rounds, saved after the second and the fourth."""
-    folder = tmp_path_factory.mktemp('finished') / 'run'
-    assert runs.run(folder, **CHEAP) == 0
-    return folder
-
-
-@pytest.fixture(scope='module')
-def longer(tmp_path_factory):
-    """The same run with six rounds, which nothing disturbed."""
-    folder = tmp_path_factory.mktemp('longer') / 'run'
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
-    return folder
+def made(tmp_path_factory):
+    """A run of four rounds, saved after the second and the fourth; the same with six; and six of another seed."""
+    root = tmp_path_factory.mktemp('made')
+    for name, changes in (('finished', CHEAP), ('longer', LONGER), ('other', LONGER | {'seed': 1})):
+        assert runs.run(root / name, **changes) == 0
+    return root
 
 
 @pytest.fixture
-def folder(finished, tmp_path):
+def folder(made, tmp_path):
     """A copy of the finished run, to be spoilt."""
-    return shutil.copytree(finished, tmp_path / 'run')
+    return shutil.copytree(made / 'finished', tmp_path / 'run')
 
 
-# --- checkpoints
+# --- left alone
 
 
-def test_checkpoints_that_do_not_fit_are_passed_over_and_written_again(folder, longer, tmp_path, capsys):
-    assert runs.run(tmp_path / 'other', **CHEAP | {'rounds': 6}, seed=1) == 0
+def empty_checkpoints(folder, _):
+    for path in (folder / 'checkpoints').glob('**/*'):
+        path.is_file() and os.truncate(path, 0)
+
+
+def checkpoints_of_another_run(folder, other):
+    shutil.rmtree(folder / 'checkpoints')
+    shutil.copytree(other / 'checkpoints', folder / 'checkpoints')
+
+
+def alone(name):
+    """Half a file, and no other."""
+
+    def spoil(folder, _):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / name).write_text('{"half')
+
+    return spoil
+
+
+SPOILT = {
+    'fewer rounds': (lambda *_: None, {'rounds': 2}, ['config.rounds=2']),
+    'another configuration': (lambda *_: None, {'lr': 0.03, 'seed': 4}, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4']),
+    'another split': (lambda folder, other: shutil.copy(other / 'partition.npz', folder), {}, ['partition.npz']),
+    'half a split': (lambda folder, _: os.truncate(folder / 'partition.npz', 500), {}, ['partition.npz']),
+    'checkpoints without content': (empty_checkpoints, {}, ['checkpoint']),
+    'checkpoints of another run': (checkpoints_of_another_run, {}, ['checkpoints/6', 'seed=1']),
+    'no checkpoints': (lambda folder, _: shutil.rmtree(folder / 'checkpoints'), {}, ['summary.json']),
+    'no lines': (lambda folder, _: (folder / 'metrics.jsonl').unlink(), {}, ['metrics.jsonl']),
+    'half a config.json': (alone('config.json'), {}, ['config.json']),
+    'half a line': (alone('metrics.jsonl'), {}, ['metrics.jsonl']),
+}
+
+
+@pytest.mark.parametrize('name', SPOILT)
+def test_a_folder_that_is_not_this_runs_is_left_alone(name, made, folder, capsys):
+    spoil, changes, words = SPOILT[name]
+    spoil(folder, made / 'other')
+    before = runs.files(folder)
+    capsys.readouterr()
+    assert runs.run(folder, **LONGER | changes) == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert runs.files(folder) == before
+
+
+# --- mended
+
+
+def test_checkpoints_and_a_split_that_do_not_fit_are_made_again(made, folder, capsys):
     saved = folder / 'checkpoints'
     shutil.rmtree(saved / '4')
     shutil.copytree(saved / '2', saved / '4')
-    shutil.copytree(tmp_path / 'other' / 'checkpoints' / '6', saved / '6')
+    shutil.copytree(made / 'other' / 'checkpoints' / '6', saved / '6')
+    (folder / 'partition.npz').unlink()
     capsys.readouterr()
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
+    assert runs.run(folder, **LONGER) == 0
     printed = capsys.readouterr()
     assert 'resuming from the checkpoint of round 2' in printed.out
     other, earlier = printed.err.splitlines()
     assert f'{saved}/6: it has seed=1, not 0' in other
     assert f'{saved}/4: it has round=2, not 4' in earlier
-    assert runs.lines(folder) == runs.lines(longer)
+    assert runs.lines(folder) == runs.lines(made / 'longer')
+    assert (folder / 'partition.npz').read_bytes() == (made / 'longer' / 'partition.npz').read_bytes()
     assert checkpoint.rounds_saved(saved) == [4, 6]
 
 
-def test_where_all_checkpoints_are_of_another_run_nothing_is_touched(folder, tmp_path, capsys):
-    assert runs.run(tmp_path / 'other', **CHEAP, seed=1) == 0
-    shutil.rmtree(folder / 'checkpoints')
-    shutil.copytree(tmp_path / 'other' / 'checkpoints', folder / 'checkpoints')
-    before = runs.files(folder)
-    capsys.readouterr()
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
-    assert_one_line(capsys.readouterr().err, [f'{folder}/checkpoints/4: it has seed=1, not 0'])
-    assert runs.files(folder) == before
-
-
-def test_a_damaged_split_is_written_again_once_it_is_deleted(folder, longer, capsys):
-    split = folder / 'partition.npz'
-    whole = split.read_bytes()
-    split.write_bytes(whole[:-100])
-    before = runs.files(folder)
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
-    assert_one_line(capsys.readouterr().err, [str(split), 'delete it'])
-    assert runs.files(folder) == before
-    split.unlink()
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
-    assert split.read_bytes() == whole
-    assert runs.lines(folder) == runs.lines(longer)
-
-
-# --- files in the folder
-
-
-def test_a_changed_line_reaches_no_later_one(folder, longer):
-    lines = (folder / 'metrics.jsonl').read_text().splitlines(keepends=True)
-    record = json.loads(lines[3])
-    record.update(bytes_up=record['bytes_up'] + 1, simulated_seconds=1e6, wall_seconds=1e6, student_accuracy=1.0)
-    (folder / 'metrics.jsonl').write_text(''.join(lines[:3]) + json.dumps(record) + '\n')
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 0
-    assert runs.lines(folder)[4:] == runs.lines(longer)[4:]
-    ours, theirs = (json.loads((run_folder / 'summary.json').read_text()) for run_folder in (folder, longer))
-    for key in ('final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations', 'bytes_up', 'simulated_seconds'):
-        assert ours[key] == theirs[key]
-    assert ours['wall_seconds'] < 1000
-
-
-def test_a_changed_summary_is_written_anew_by_the_run(folder, finished, capsys):
-    file = folder / 'summary.json'
+def test_a_changed_summary_is_written_anew_and_a_changed_line_reaches_no_later_one(made, folder, capsys):
+    file, lines = folder / 'summary.json', (folder / 'metrics.jsonl').read_text().splitlines(keepends=True)
     whole = json.loads(file.read_text())
     file.write_text(json.dumps(whole | {'final_accuracy': 0.5}))
     assert outputs.finished(folder, 4) is None
     assert runs.run(folder, **CHEAP) == 0
     assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
     assert json.loads(file.read_text())['final_accuracy'] == whole['final_accuracy']
-    assert runs.lines(folder) == runs.lines(finished)
+    assert runs.lines(folder) == runs.lines(made / 'finished')
+    record = json.loads(lines[3])
+    record.update(bytes_up=record['bytes_up'] + 1, simulated_seconds=1e6, wall_seconds=1e6, student_accuracy=1.0)
+    (folder / 'metrics.jsonl').write_text(''.join(lines[:3]) + json.dumps(record) + '\n')
+    assert runs.run(folder, **LONGER) == 0
+    assert runs.lines(folder)[4:] == runs.lines(made / 'longer')[4:]
+    ours, theirs = (json.loads((each / 'summary.json').read_text()) for each in (folder, made / 'longer'))
+    for key in ('final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations', 'bytes_up', 'simulated_seconds'):
+        assert ours[key] == theirs[key]
+    assert ours['wall_seconds'] < 1000
 
 
-def test_a_finished_run_without_checkpoints_is_not_begun_again(folder, capsys):
-    shutil.rmtree(folder / 'checkpoints')
-    before = runs.files(folder)
-    assert runs.run(folder, **CHEAP) == 0  # it is finished
-    assert runs.run(folder, **CHEAP | {'rounds': 6}) == 2
-    assert 'holds a summary.json but no checkpoint to resume from' in capsys.readouterr().err
-    assert runs.files(folder) == before
+# --- any JSON, at the readers
+
+CONTENTS = [b'[]', b'round 1', b'\xff\xfe{', b'[' * 100_000, b'9' * 5000, os.mkdir, os.mkfifo]
 
 
-# --- any JSON
-
-
-CONTENTS = {
-    'a list': '[]',
-    'no JSON': 'round 1',
-    'no UTF-8': b'\xff\xfe{',
-    'deep': '[' * 100_000,
-    'digits': '9' * 5000,
-    'a folder': os.mkdir,
-    'a pipe': os.mkfifo,
-}
-
-
-@pytest.mark.parametrize('content', CONTENTS)
+@pytest.mark.parametrize('content', CONTENTS, ids=['list', 'text', 'no_utf8', 'deep', 'digits', 'folder', 'pipe'])
 def test_whatever_stands_in_the_place_of_a_file_is_one_line(folder, content):
-    content = CONTENTS[content]
     for name in ('config.json', 'metrics.jsonl', 'summary.json'):
+        (folder / name).unlink()
         if callable(content):
-            (folder / name).unlink()
             content(folder / name)
         else:
-            (folder / name).write_bytes((content if isinstance(content, bytes) else content.encode()) + b'\n')
+            (folder / name).write_bytes(content + b'\n')
     assert outputs.finished(folder, 4) is None
     config = config_lib.resolve(runs.config(**CHEAP))
     for reader in (

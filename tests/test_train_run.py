@@ -1,13 +1,14 @@
 """Whole runs of the command on the digits: what they write, that they repeat, and that they go on."""
 
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from semisfl_jax.training import metrics
+from semisfl_jax.training import metrics, outputs
 from tests import runs
 from tests.one_line import assert_one_line
 from tests.trials import state_of
@@ -21,6 +22,7 @@ def test_outputs(reference):
     assert names == files | {'.lock', 'checkpoints', 'tensorboard'}
     records = runs.records(reference)
     assert [record['round'] for record in records] == [1, 2, 3, 4]
+    assert len({record['k_s'] for record in records}) >= 2
     for index, record in enumerate(records):
         assert all(np.isfinite(record[key]) and record[key] >= 0 for key in LOSSES)
         assert 0 <= record['mask_rate'] <= 1
@@ -30,12 +32,11 @@ def test_outputs(reference):
             assert record[f'{model}_accuracy'] * 360 == pytest.approx(round(record[f'{model}_accuracy'] * 360))
         images = record['k_s'] * 4 + 2 * 4 * 3
         assert record['images_per_second'] == pytest.approx(images / record['wall_seconds'], rel=0.02)
-        assert 'fake' not in record
+        assert not {'fake', 'clients'} & record.keys()
         # Three clients: two bottoms of 4,800 numbers down and one up; of 2 iterations with 4 images two sets of 128
         # features each up, one gradient down.
         assert record['bytes_down'] == (index + 1) * 3 * 4 * (2 * 4_800 + 2 * 4 * 128)
         assert record['bytes_up'] == (index + 1) * 3 * 4 * (4_800 + 2 * 4 * 2 * 128)
-        assert 'clients' not in record
     seconds = np.diff([0.0, *(record['simulated_seconds'] for record in records)])
     assert np.all(seconds > 0)
     assert len(set(seconds)) == 4  # every round has a network of its own
@@ -45,11 +46,9 @@ def test_summary_follows_from_the_lines(reference):
     records = runs.records(reference)
     accuracy = [record['teacher_accuracy'] for record in records]
     summary = json.loads((reference / 'summary.json').read_text())
-    assert summary['headline'] == 'teacher'
-    assert summary['final_accuracy'] == accuracy[-1]
-    assert summary['best_accuracy'] == max(accuracy)
+    assert (summary['headline'], summary['rounds'], summary['fake']) == ('teacher', 4, False)
+    assert (summary['final_accuracy'], summary['best_accuracy']) == (accuracy[-1], max(accuracy))
     assert summary['mean_of_last_10_evaluations'] == pytest.approx(sum(accuracy) / 4)
-    assert (summary['rounds'], summary['fake']) == (4, False)
     assert summary['wall_seconds'] == pytest.approx(sum(record['wall_seconds'] for record in records), abs=1e-3)
     assert [summary[name] for name in metrics.COSTS] == [records[-1][name] for name in metrics.COSTS]
     assert summary['compile_seconds'] > 0
@@ -72,47 +71,56 @@ def events(folder):
     return scalars, purges
 
 
-def test_tensorboard_holds_the_same_numbers(reference):
+def test_tensorboard_holds_the_same_numbers_before_the_end(reference, tmp_path):
     scalars, _ = events(reference)
     for record in runs.records(reference):
         for key in ('k_s', 'loss_supervised', 'teacher_accuracy', *metrics.COSTS):
             assert (record['round'], key, np.float32(record[key])) in scalars
+    written = outputs.open_events(tmp_path / 'tensorboard', 1)
+    outputs.log_events(written, {'round': 1, 'a': 1.0})
+    assert events(tmp_path)[0] == [(1, 'a', 1.0)]
+    written.close()
 
 
-def test_k_s_changes_within_one_compilation(tmp_path, monkeypatch):
-    traces = []
+@pytest.mark.slow
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs /dev/full')
+def test_a_full_disk_ends_a_run_with_one_line(tmp_path):
+    """Neither a thread nor a hook at the exit of Python prints a traceback after it."""
+    prelude = """
+from tensorboardX import record_writer
+record_writer.open_file = lambda path: open('/dev/full', 'wb')"""
+    stopped = runs.run_process(tmp_path, prelude, algorithm='supervised_only')
+    assert stopped.returncode == 2
+    assert_one_line(stopped.stderr, ['No space left on device'])
+
+
+def test_more_rounds_go_on_from_the_last_in_one_program(reference, tmp_path, capsys, monkeypatch):
+    folder, traces = tmp_path / 'run', []
     runs.change_rounds(monkeypatch, lambda round_: lambda *inputs: (traces.append(1), round_(*inputs))[1])
-    assert runs.run(tmp_path / 'run', rounds=8) == 0
-    assert len({record['k_s'] for record in runs.records(tmp_path / 'run')}) >= 2
-    assert len(traces) == 1
+    for rounds in (3, 4):
+        assert runs.run(folder, rounds=rounds) == 0
+    assert len(traces) == 2, 'one a run, though K_s changes'
+    assert 'resuming from the checkpoint of round 3' in capsys.readouterr().out
+    assert runs.lines(folder) == runs.lines(reference)
+    for name in ('summary.json', 'config.json'):
+        assert json.loads((folder / name).read_text())['rounds'] == 4
+    assert events(folder)[1][-1] == 4  # TensorBoard hides what an earlier process wrote of round 4 and later
 
 
-def test_the_same_seed_gives_the_same_bytes_and_another_one_does_not(reference, tmp_path):
-    assert runs.run(tmp_path / 'same') == 0
-    assert runs.lines(tmp_path / 'same') == runs.lines(reference)
-    assert runs.run(tmp_path / 'other', seed=1) == 0
-    assert runs.lines(tmp_path / 'other') != runs.lines(reference)
+def test_another_seed_gives_other_lines(reference, tmp_path):
+    assert runs.run(tmp_path, seed=1) == 0
+    assert all(ours != theirs for ours, theirs in zip(runs.lines(tmp_path), runs.lines(reference), strict=True))
 
 
 @pytest.mark.slow
 def test_costs_touch_nothing_else(reference, tmp_path):
-    """Without them, and with others, the same lines but for the costs, and the same state at the end, bit for bit."""
-    assert runs.run(tmp_path / 'off', cost__enabled=False) == 0
-    assert runs.run(tmp_path / 'slow', cost__client_out=(0.1, 0.2)) == 0
-    reduced = [
-        {key: record[key] for key in record.keys() - set(metrics.COSTS)}
-        for record in map(json.loads, runs.lines(reference))
-    ]
-    slow = list(map(json.loads, runs.lines(tmp_path / 'slow')))
-    assert list(map(json.loads, runs.lines(tmp_path / 'off'))) == reduced
-    assert [{key: record[key] for key in record.keys() - set(metrics.COSTS)} for record in slow] == reduced
-    assert slow[-1]['simulated_seconds'] > 3 * runs.records(reference)[-1]['simulated_seconds']
-    assert slow[-1]['bytes_up'] == runs.records(reference)[-1]['bytes_up']
-    for folder in ('off', 'slow'):
-        ours, theirs = state_of(tmp_path / folder), state_of(reference)
-        assert ours.round == theirs.round == 4
-        for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
-            np.testing.assert_array_equal(a, b)
+    """With others, the same lines but for the costs, and the same state at the end, bit for bit."""
+    assert runs.run(tmp_path, cost__client_out=(0.1, 0.2)) == 0
+    (*_, slow), (*_, plain) = runs.records(tmp_path), runs.records(reference)
+    assert slow['simulated_seconds'] > 3 * plain['simulated_seconds']
+    assert slow['bytes_up'] == plain['bytes_up']
+    for a, b in zip(*(jax.tree.leaves(state_of(each)) for each in (tmp_path, reference)), strict=True):
+        np.testing.assert_array_equal(a, b)
 
 
 @pytest.mark.as_for_users
@@ -121,53 +129,15 @@ def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
     assert runs.lines(tmp_path / 'run') == runs.lines(reference)
 
 
-def test_more_rounds_go_on_from_the_last(reference, tmp_path, capsys):
-    folder = tmp_path / 'run'
-    assert runs.run(folder, rounds=3) == 0
-    assert runs.run(folder, rounds=4) == 0
-    assert 'resuming from the checkpoint of round 3' in capsys.readouterr().out
-    assert runs.lines(folder) == runs.lines(reference)
-    assert json.loads((folder / 'summary.json').read_text())['rounds'] == 4
-    assert json.loads((folder / 'config.json').read_text())['rounds'] == 4
-    assert events(folder)[1][-1] == 4  # TensorBoard hides what an earlier process wrote of round 4 and later
-
-
-def test_a_finished_run_is_left_alone(reference, capsys):
-    before = runs.files(reference)
-    assert runs.run(reference) == 0
-    printed = capsys.readouterr()
-    assert 'teacher accuracy' in printed.out
-    assert not printed.err
-    assert runs.run(reference, rounds=2) == 2
-    assert_one_line(capsys.readouterr().err, [str(reference), 'round 4', 'config.rounds=2', 'config.rounds=4'])
-    assert runs.files(reference) == before
-
-
-def test_supervised_only_reads_no_client_and_names_its_missing_losses(tmp_path):
-    assert runs.run(tmp_path, algorithm='supervised_only', rounds=2) == 0
-    for record in runs.records(tmp_path):
-        assert record['loss_supervised'] > 0
-        assert record['loss_consistency'] is None
-        assert record['loss_clustering'] is None
-        assert record['images_per_second'] == pytest.approx(8 * 4 / record['wall_seconds'], rel=0.02)
-    assert json.loads((tmp_path / 'summary.json').read_text())['headline'] == 'student'
-
-
-@pytest.mark.slow
-def test_rounds_without_clients_are_no_error_and_count_no_visit(tmp_path):
-    assert runs.run(tmp_path / 'whole', pre_rounds=2) == 0
-    losses = [record['loss_clustering'] for record in runs.records(tmp_path / 'whole')]
-    assert losses[:2] == [None, None]
-    assert all(loss > 0 for loss in losses[2:])
-    assert runs.run(tmp_path / 'parts', pre_rounds=2, rounds=3) == 0
-    assert runs.run(tmp_path / 'parts', pre_rounds=2) == 0
-    assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
-
-
-def test_made_up_data_mark_every_output(tmp_path, capsys):
+def test_without_clients_on_made_up_data_every_output_is_marked(tmp_path, capsys):
     assert runs.run(tmp_path, algorithm='supervised_only', rounds=2, data__fake=True) == 0
-    assert all(record['fake'] is True for record in runs.records(tmp_path))
-    assert json.loads((tmp_path / 'summary.json').read_text())['fake'] is True
+    for record in runs.records(tmp_path):
+        assert record['fake'] is True
+        assert record['loss_supervised'] > 0
+        assert record['loss_consistency'] is record['loss_clustering'] is None
+        assert record['images_per_second'] == pytest.approx(8 * 4 / record['wall_seconds'], rel=0.02)
+    summary = json.loads((tmp_path / 'summary.json').read_text())
+    assert (summary['headline'], summary['fake']) == ('student', True)
     assert json.loads((tmp_path / 'config.json').read_text())['data']['fake'] is True
     assert all(tag.startswith('FAKE/') for _, tag, _ in events(tmp_path)[0])
     printed = capsys.readouterr().out

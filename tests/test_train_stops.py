@@ -1,4 +1,4 @@
-"""Runs that end early: killed, stopped, with a damaged checkpoint, with numbers that blow up."""
+"""Runs that end early: killed, stopped, with numbers that blow up, with another process in their folder."""
 
 import json
 import os
@@ -19,6 +19,8 @@ from tests.kills import KILL, KILLED_AT
 from tests.marks import slow_but
 from tests.one_line import assert_one_line
 
+CHEAP = {'algorithm': 'supervised_only'}
+
 
 @pytest.mark.parametrize('moment', slow_but(KILLED_AT, 'after line 3'))
 def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
@@ -31,29 +33,30 @@ def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize('signum', [signal.SIGINT, signal.SIGTERM])
-def test_a_first_signal_saves_and_stops(reference, tmp_path, signum):
+def test_a_first_signal_saves_and_stops(tmp_path):
     prelude = f"""
 import os
 from semisfl_jax.training import outputs
-outputs.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signum})"""
-    stopped = runs.run_process(tmp_path, prelude, rounds=200)
-    assert stopped.returncode == 128 + signum
-    assert 'Traceback' not in stopped.stderr
-    done = checkpoint.rounds_saved(tmp_path / 'checkpoints')[-1]
-    assert f'stopped after round {done}; the same command resumes from there' in stopped.stdout
+outputs.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signal.SIGTERM:d})"""
+    stopped = runs.run_process(tmp_path / 'run', prelude, **CHEAP, rounds=200)
+    assert (stopped.returncode, stopped.stderr) == (128 + signal.SIGTERM, '')
+    done = checkpoint.rounds_saved(tmp_path / 'run' / 'checkpoints')[-1]
+    assert f'stopped after round {done}' in stopped.stdout
     assert done < 200
-    assert runs.run(tmp_path, rounds=max(done, 4)) == 0
-    assert runs.lines(tmp_path)[:4] == runs.lines(reference)
+    for folder in ('run', 'undisturbed'):
+        assert runs.run(tmp_path / folder, **CHEAP, rounds=done + 1) == 0
+    assert runs.lines(tmp_path / 'run') == runs.lines(tmp_path / 'undisturbed')
 
 
 def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, capsys):
     compile_evaluation, listen, requests = evaluation.compile_evaluate, interrupt.listen, []
+    before = {signum: signal.getsignal(signum) for signum in interrupt.SIGNALS}
 
     @contextmanager
     def listening():
         with listen() as request:
             requests.append(request)
+            assert all(signal.getsignal(signum) != before[signum] for signum in before)
             yield request
 
     def interrupted(*arguments):
@@ -65,11 +68,13 @@ def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(interrupt, 'listen', listening)
     monkeypatch.setattr(evaluation, 'compile_evaluate', interrupted)
-    assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 130
-    assert 'stopped before round 1: nothing to save' in capsys.readouterr().out
+    assert runs.run(tmp_path / 'run', **CHEAP) == 130
+    assert 'stopped before round 1' in capsys.readouterr().out
     assert not (tmp_path / 'run').exists()
+    assert before == {signum: signal.getsignal(signum) for signum in before}, 'signals are given back'
 
 
+@pytest.mark.slow
 def test_a_second_signal_ends_at_once():
     code = """
 import os, signal, time
@@ -83,30 +88,8 @@ with interrupt.listen() as request:
 print('was not ended')
 """
     ended = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, check=False)
-    assert ended.returncode == 130
-    assert 'was not ended' not in ended.stdout
-    assert 'interrupt again to stop immediately' in ended.stderr
-
-
-def test_signals_are_given_back():
-    before = {signum: signal.getsignal(signum) for signum in interrupt.SIGNALS}
-    with interrupt.listen() as request:
-        assert request.signum == 0
-        assert all(signal.getsignal(signum) != before[signum] for signum in before)
-    assert before == {signum: signal.getsignal(signum) for signum in before}
-
-
-def broken(monkeypatch, spoil):
-    """Lets `spoil` change what round 3 returns: (state, metrics) -> (state, metrics)."""
-
-    def change(round_):
-        def changed(key, state, *rest):
-            after = round_(key, state, *rest)
-            return jax.tree.map(lambda bad, good: jnp.where(state.round == 2, bad, good), spoil(*after), after)
-
-        return changed
-
-    runs.change_rounds(monkeypatch, change)
+    assert (ended.returncode, ended.stdout) == (130, '')
+    assert 'interrupt again' in ended.stderr
 
 
 def nan_losses(name):
@@ -120,8 +103,8 @@ def infinite_weights(state, metrics):
 @pytest.mark.parametrize(
     ('algorithm', 'spoil', 'message'),
     [
-        ('supervised_only', nan_losses('loss_supervised'), 'loss_supervised is nan in round 3: stopped.'),
-        ('supervised_only', infinite_weights, 'weights are infinite or NaN after round 3: stopped.'),
+        ('supervised_only', nan_losses('loss_supervised'), 'loss_supervised is nan in round 3'),
+        ('supervised_only', infinite_weights, 'weights are infinite or NaN after round 3'),
         pytest.param('semisfl', nan_losses('loss_clustering'), 'loss_clustering is nan in r', marks=pytest.mark.slow),
     ],
     ids=['loss', 'weights', 'loss of clients'],
@@ -129,21 +112,26 @@ def infinite_weights(state, metrics):
 def test_numbers_that_blow_up_end_the_run_and_spare_the_last_checkpoint(
     tmp_path, monkeypatch, capsys, algorithm, spoil, message
 ):
+    def change(round_):
+        def changed(key, state, *rest):
+            after = round_(key, state, *rest)
+            return jax.tree.map(lambda bad, good: jnp.where(state.round == 2, bad, good), spoil(*after), after)
+
+        return changed
+
     settings = {'algorithm': algorithm, 'rounds': 3}
     with monkeypatch.context() as patch:
-        broken(patch, spoil)
+        runs.change_rounds(patch, change)
         assert runs.run(tmp_path, **settings) == 3
-    error = capsys.readouterr().err
-    assert_one_line(error, [message, 'The checkpoint of round 2 is kept'])
+    assert_one_line(capsys.readouterr().err, [message, 'round 2'])
     assert checkpoint.rounds_saved(tmp_path / 'checkpoints') == [2]
     assert not (tmp_path / 'summary.json').exists()
     assert runs.run(tmp_path, **settings) == 0  # with the fault gone, it goes on from there
 
 
 def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
-    config = config_lib.resolve(runs.config())
-    partition = experiment.build(config).partition
-    with outputs.lock_folder(tmp_path, config, partition):
-        assert runs.run(tmp_path) == 2
-    assert 'another process is running in' in capsys.readouterr().err
+    config = config_lib.resolve(runs.config(**CHEAP))
+    with outputs.lock_folder(tmp_path, config, experiment.build(config).partition):
+        assert runs.run(tmp_path, **CHEAP) == 2
+    assert_one_line(capsys.readouterr().err, [str(tmp_path)])
     assert not (tmp_path / 'metrics.jsonl').exists()

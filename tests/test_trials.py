@@ -1,7 +1,6 @@
-"""Several seeds in one program: every trial is the run of its seed alone."""
+"""Several seeds in one program: every trial is the run of its seed alone, and images are held and streamed once."""
 
 import json
-import re
 import signal
 
 import jax
@@ -11,10 +10,15 @@ import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
-from semisfl_jax.training import checkpoint
+from semisfl_jax.training import checkpoint, experiment
+from semisfl_jax.training import inputs as inputs_lib
+from semisfl_jax.training.driver import Driver
 from tests import runs
+from tests.kills import KILL
 from tests.one_line import assert_one_line
-from tests.trials import SEEDS, WITHOUT_VIEWS, assert_lines_close, seeds_of, state_of
+from tests.trials import SEEDS, assert_lines_close, seeds_of, state_of
+
+LOOP = {'seeds': SEEDS, 'parallel__trials': 'loop'}
 
 
 @pytest.fixture(scope='module')
@@ -32,7 +36,7 @@ def together(tmp_path_factory):
     folder, traces = tmp_path_factory.mktemp('together') / 'run', []
     with pytest.MonkeyPatch.context() as patch:
         runs.change_rounds(patch, lambda round_: lambda *inputs: (traces.append(1), round_(*inputs))[1])
-        assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0
+        assert runs.run(folder, **LOOP) == 0
     return folder, len(traces)
 
 
@@ -46,8 +50,8 @@ def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     for seed, trial_folder in seeds_of(folder).items():
         single_folder = single / trial_folder.name
         assert runs.lines(trial_folder) == runs.lines(single_folder)
-        assert (trial_folder / 'partition.npz').read_bytes() == (single_folder / 'partition.npz').read_bytes()
-        assert (trial_folder / 'config.json').read_bytes() == (single_folder / 'config.json').read_bytes()
+        for name in ('partition.npz', 'config.json'):
+            assert (trial_folder / name).read_bytes() == (single_folder / name).read_bytes()
         assert json.loads((trial_folder / 'config.json').read_text())['seed'] == seed
         ours, theirs = state_of(trial_folder), state_of(single_folder)
         assert ours.round == theirs.round == 4
@@ -71,198 +75,15 @@ def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
 
 
 @pytest.mark.as_for_users
-def test_images_on_the_host_change_no_byte(single, tmp_path):
-    settings = {'data__residency': 'host', 'parallel__trials': 'loop'}
-    assert runs.run(tmp_path, seeds=SEEDS, **settings) == 0
-    for trial_folder in seeds_of(tmp_path).values():
-        assert runs.lines(trial_folder) == runs.lines(single / trial_folder.name)
-
-
-SWITCHES = {
-    'rounds': 3,
-    'pre_rounds': 1,
-    'data__client_labels': 16,
-    'federation__mu': 1,
-    'threshold': 0.15,
-    **WITHOUT_VIEWS,
-}
-
-
-@pytest.fixture(scope='module')
-def switched(tmp_path_factory):
-    """Single runs with labels at clients of unequal sizes and a first round without clients."""
-    folder = tmp_path_factory.mktemp('switched')
-    for seed in (4, 1):
-        assert runs.run(folder / f'{seed}', seed=seed, federation__partition='dirichlet', **SWITCHES) == 0
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('trial_map', 'residency'), [('loop', 'device'), ('vmap', 'host')])
-def test_pre_rounds_labels_at_clients_and_unequal_sizes(switched, tmp_path, trial_map, residency):
-    """Up to rounding in turn, too: XLA moves code out of loops inside the branch of `pre_rounds` in its own way."""
-    settings = {**SWITCHES, 'data__residency': residency, 'parallel__trials': trial_map}
-    assert runs.run(tmp_path, seeds=(4, 1), federation__partition='dirichlet', **settings) == 0
-    for seed in (4, 1):
-        trial_folder = tmp_path / f'seed_{seed}'
-        assert [record['loss_clustering'] is None for record in runs.records(trial_folder)] == [True, False, False]
-        assert_lines_close(trial_folder, switched / f'{seed}')
-
-
-def test_one_seed_alone_has_its_folder_too(tmp_path):
-    settings = {'algorithm': 'supervised_only', 'rounds': 1}
-    assert runs.run(tmp_path / 'one', seeds='7', **settings) == 0
-    assert runs.run(tmp_path / 'alone', seed=7, **settings) == 0
-    assert runs.lines(tmp_path / 'one' / 'seed_7') == runs.lines(tmp_path / 'alone')
-    summary = json.loads((tmp_path / 'one' / 'summary.json').read_text())
-    assert summary['final_accuracy']['standard_error'] is None
-
-
-# --- outputs
-
-
-@pytest.mark.slow
-def test_summary_over_the_seeds(together, capsys):
-    folder, _ = together
-    names = {path.name for path in folder.iterdir()}
-    assert names == {'.lock', 'config.json', 'seed_0', 'seed_2', 'seed_5', 'summary.json'}
-    assert runs_lib.trials(folder) == sorted(seeds_of(folder).values())
-    summary = json.loads((folder / 'summary.json').read_text())
-    trial_summaries = [json.loads((home / 'summary.json').read_text()) for home in seeds_of(folder).values()]
-    assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in trial_summaries] == list(SEEDS)
-    values = [trial['final_accuracy'] for trial in trial_summaries]
-    mean = sum(values) / 3
-    error = (sum((value - mean) ** 2 for value in values) / 2 / 3) ** 0.5
-    assert summary['final_accuracy'] == pytest.approx({'mean': mean, 'standard_error': error})
-    assert (summary['rounds'], summary['headline'], summary['trial_map']) == (4, 'teacher', 'loop')
-    # the seconds of a round are those of all trials, in every trial, and above them they count once
-    lines = [runs.records(home) for home in seeds_of(folder).values()]
-    for same in zip(*lines, strict=True):
-        assert len({record['wall_seconds'] for record in same}) == 1
-        images = sum(record['k_s'] * 4 + 2 * 4 * 3 for record in same)
-        assert same[0]['images_per_second'] == pytest.approx(images / same[0]['wall_seconds'], rel=0.02)
-    assert summary['wall_seconds'] == trial_summaries[0]['wall_seconds']
-    assert trial_summaries[0]['trials_in_program'] == 3
-
-    before = runs.files(folder)
-    assert runs.run(folder, seeds=SEEDS, parallel__trials='loop') == 0  # finished: left alone
-    assert runs.files(folder) == before
-    *_, means, _, first, _, _, end = capsys.readouterr().out.splitlines()
-    assert first.split()[:2] == [str(SEEDS[0]), f'{100 * trial_summaries[0]["final_accuracy"]:.2f}%']
-    assert end == f'outputs in {folder}'
-    assert f'teacher accuracy {100 * mean:.2f}% ± {100 * error:.2f}% after 4 rounds' in means
-
-
-# --- runs that end early
-
-KILL = """
-import os, signal
-from semisfl_jax.training import checkpoint, metrics
-def kill_at(module, name, call):
-    real, count = getattr(module, name), []
-    def function(*arguments):
-        count.append(1)
-        if len(count) == call:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return real(*arguments)
-    setattr(module, name, function)
-"""
-CHEAP = {'algorithm': 'supervised_only'}
-
-
-# Three trials write a line each per round, and save in the rounds 2 and 4.
-KILLED_AT = {
-    'after the first of the three lines of round 3': ("metrics, 'append', 8", CHEAP),
-    'at the first save, after that of the first trial': ("checkpoint, 'save', 2", CHEAP),
-    'at the second save, after that of the second trial': ("checkpoint, 'save', 6", {'checkpoints_kept': 1}),
-    'after the first summary': ("metrics, 'summarize_trial', 2", CHEAP),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    'moment',
-    [pytest.param(name, marks=[] if CHEAP in case else pytest.mark.as_for_users) for name, case in KILLED_AT.items()],
-)
-def test_a_killed_run_goes_on_to_the_same_bytes(single, tmp_path, capsys, moment):
-    call, settings = KILLED_AT[moment]
-    settings = {'seeds': SEEDS, 'parallel__trials': 'loop', **settings}
-    killed = runs.run_process(tmp_path / 'run', prelude=f'{KILL}\nkill_at({call})', **settings)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert not (tmp_path / 'run' / 'summary.json').exists()
-    assert runs.run(tmp_path / 'run', **settings) == 0
-    expected = single
-    if 'algorithm' in settings:
-        assert runs.run(tmp_path / 'undisturbed', **settings) == 0
-        expected = tmp_path / 'undisturbed'
-    for trial_folder in seeds_of(tmp_path / 'run').values():
-        assert runs.lines(trial_folder) == runs.lines(expected / trial_folder.name)
-        assert checkpoint.rounds_saved(trial_folder / 'checkpoints') == [2, 4]
-    assert ('resuming from' in capsys.readouterr().out) == ('first save' not in moment)
-    assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
-
-
-@pytest.mark.slow
-def test_a_trial_can_go_on_alone_and_all_can_go_further(tmp_path, capsys):
-    assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=2, **CHEAP) == 0
-    assert runs.run(tmp_path / 'all' / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
-    assert runs.run(tmp_path / 'all', seeds=(0, 1), rounds=4, **CHEAP) == 0
-    assert 'resuming from the checkpoint of round 2' in capsys.readouterr().out  # the newest that both have
-    for seed in (0, 1):
-        assert runs.run(tmp_path / f'{seed}', seed=seed, **CHEAP) == 0
-        assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
-
-
-def test_fewer_rounds_than_one_trial_has_are_refused(tmp_path, capsys):
-    assert runs.run(tmp_path, seeds=(0, 1), rounds=1, **CHEAP) == 0
-    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
-    before = runs.files(tmp_path)
-    capsys.readouterr()
-    for rounds in (1, 2):  # finished without it, and to be trained further
-        assert runs.run(tmp_path, seeds=(0, 1), rounds=rounds, **CHEAP) == 2
-        assert_one_line(capsys.readouterr().err, ['seed_1 has already completed round 3', f'config.rounds={rounds}'])
-        assert runs.files(tmp_path) == before
-
-
-def test_nothing_is_overwritten_when_a_trial_is_lost(tmp_path, capsys):
-    settings = {'seeds': (0, 1), **CHEAP}
-    assert runs.run(tmp_path, rounds=2, **settings) == 0
-    for path in sorted((tmp_path / 'seed_1').rglob('*'), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-    before = runs.files(tmp_path)
-    capsys.readouterr()
-    assert runs.run(tmp_path, rounds=4, **settings) == 2
-    assert re.match(r'error: .*seed_1/metrics.jsonl does not have the rounds 1 to 2', capsys.readouterr().err)
-    assert runs.files(tmp_path) == before
-
-
-def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsys):
-    def change(round_):
-        def changed(key, state, *rest):
-            state, measured = round_(key, state, *rest)
-            bad = (state.round == 3) & (jax.random.key_data(key)[-1] == 1)
-            return state, measured | {'loss_supervised': jnp.where(bad, jnp.nan, measured['loss_supervised'])}
-
-        return changed
-
-    runs.change_rounds(monkeypatch, change)
-    assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 3
-    words = ['seed 1: loss_supervised is nan in round 3', 'The checkpoint of round 2 is', 'seed_1']
-    assert_one_line(capsys.readouterr().err, words)
-    for seed in (0, 1, 2):
-        assert checkpoint.rounds_saved(tmp_path / f'seed_{seed}' / 'checkpoints') == [2]
-        assert len(runs.records(tmp_path / f'seed_{seed}')) == 2
-
-
-@pytest.mark.slow
-def test_a_folder_of_other_seeds_is_left_alone(together, capsys):
-    folder, _ = together
-    before = runs.files(folder)
-    assert runs.run(folder, seeds=(0, 1), parallel__trials='loop') == 2
-    assert 'seeds: [2, 0, 5] -> [0, 1]' in capsys.readouterr().err
-    assert runs.run(folder) == 2
-    assert runs.run(folder / 'seed_0', seeds=(0, 1)) == 2
-    assert runs.files(folder) == before
+@pytest.mark.parametrize('changes', [{'data__residency': 'host'}, {'failures__before': 0.3, 'failures__inside': 0.3}])
+def test_images_on_the_host_and_failures_are_those_of_single_runs(single, tmp_path, changes):
+    assert runs.run(tmp_path / 'all', **LOOP, **changes) == 0
+    for seed, trial_folder in seeds_of(tmp_path / 'all').items():
+        expected = single / f'seed_{seed}'  # whose bytes the place of the images does not change
+        if 'failures__before' in changes:
+            expected = tmp_path / f'{seed}'
+            assert runs.run(expected, **changes, seed=seed) == 0
+        assert runs.lines(trial_folder) == runs.lines(expected)
 
 
 def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
@@ -276,10 +97,163 @@ def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
     assert config_lib.identity_hash(config) != config_lib.identity_hash(config_lib.resolve(runs.config()))
 
 
-@pytest.mark.as_for_users
-def test_failures_of_several_seeds_are_those_of_single_runs(tmp_path):
-    settings = {'failures__before': 0.3, 'failures__inside': 0.3}
-    assert runs.run(tmp_path / 'all', **settings, seeds=SEEDS, parallel__trials='loop') == 0
-    for seed in SEEDS:
-        assert runs.run(tmp_path / f'{seed}', **settings, seed=seed) == 0
-        assert runs.lines(tmp_path / 'all' / f'seed_{seed}') == runs.lines(tmp_path / f'{seed}')
+# --- outputs
+
+CHEAP = {'algorithm': 'supervised_only'}
+
+
+@pytest.mark.parametrize('seeds', [(7,), SEEDS])
+def test_summary_over_the_seeds(seeds, tmp_path, capsys):
+    settings = CHEAP | {'seeds': seeds, 'rounds': 1, 'parallel__trials': 'loop'}
+    assert runs.run(tmp_path, **settings) == 0
+    homes = [tmp_path / f'seed_{seed}' for seed in seeds]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *('.lock', 'config.json', 'summary.json'),
+        *(home.name for home in homes),
+    }
+    assert runs_lib.trials(tmp_path) == sorted(homes)
+    summary, *of_trials = (json.loads((home / 'summary.json').read_text()) for home in (tmp_path, *homes))
+    assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in of_trials] == list(seeds)
+    values = [trial['final_accuracy'] for trial in of_trials]
+    error = np.std(values, ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else None
+    assert summary['final_accuracy'] == pytest.approx({'mean': np.mean(values), 'standard_error': error})
+    assert (summary['rounds'], summary['headline'], summary['trial_map']) == (1, 'student', 'loop')
+    # the seconds of a round are those of all trials, in every trial, and above them they count once
+    first, *others = (runs.records(home)[0] for home in homes)
+    assert all(record['wall_seconds'] == first['wall_seconds'] for record in others)
+    assert first['images_per_second'] == pytest.approx(len(seeds) * 8 * 4 / first['wall_seconds'], rel=0.02)
+    assert summary['wall_seconds'] == of_trials[0]['wall_seconds']
+    assert of_trials[0]['trials_in_program'] == len(seeds)
+
+    before = runs.files(tmp_path)
+    capsys.readouterr()
+    assert runs.run(tmp_path, **settings) == 0  # finished: left alone
+    printed = capsys.readouterr().out
+    assert f'student accuracy {100 * np.mean(values):.2f}%' in printed
+    assert error is None or f'± {100 * error:.2f}%' in printed
+    assert runs.run(tmp_path, **(settings | {'seeds': (0, 1)})) == 2
+    assert_one_line(capsys.readouterr().err, ['seeds', '[0, 1]'])
+    assert runs.run(tmp_path, rounds=1, **CHEAP) == 2
+    assert runs.run(homes[0], **(settings | {'seeds': (0, 1)})) == 2
+    assert runs.files(tmp_path) == before
+
+
+# --- runs that end early
+
+# Three trials write a line each per round, and save in the rounds 2 and 4.
+KILLED_AT = {
+    'after the first of the three lines of round 3': ('metrics.append', 8),
+    'at the first save, after that of the first trial': ('checkpoint.save', 2),
+    'at the second save, after that of the second trial': ('checkpoint.save', 6),
+    'after the first summary': ('metrics.summarize_trial', 2),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('moment', KILLED_AT)
+def test_a_killed_run_goes_on_to_the_same_bytes(tmp_path, capsys, moment):
+    settings = LOOP | CHEAP | ({'checkpoints_kept': 1} if 'second save' in moment else {})
+    function, call = KILLED_AT[moment]
+    prelude = f"""{KILL}
+import itertools
+from semisfl_jax.training import checkpoint, metrics
+calls, real = itertools.count(1), {function}
+{function} = lambda *arguments: kill() if next(calls) == {call} else real(*arguments)"""
+    killed = runs.run_process(tmp_path / 'run', prelude, **settings)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    assert not (tmp_path / 'run' / 'summary.json').exists()
+    assert runs.run(tmp_path / 'run', **settings) == 0
+    assert ('resuming from' in capsys.readouterr().out) == ('first save' not in moment)
+    assert runs.run(tmp_path / 'undisturbed', **settings) == 0
+    for trial_folder in seeds_of(tmp_path / 'run').values():
+        assert runs.lines(trial_folder) == runs.lines(tmp_path / 'undisturbed' / trial_folder.name)
+        assert checkpoint.rounds_saved(trial_folder / 'checkpoints') == [2, 4]
+    assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
+
+
+def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, capsys):
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=1, **CHEAP) == 0
+    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
+    before = runs.files(tmp_path)
+    capsys.readouterr()
+    for rounds in (1, 2):  # finished without it, and to be trained further
+        assert runs.run(tmp_path, seeds=(0, 1), rounds=rounds, **CHEAP) == 2
+        assert_one_line(capsys.readouterr().err, ['seed_1', f'config.rounds={rounds}'])
+        assert runs.files(tmp_path) == before
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=4, **CHEAP) == 0
+    assert 'resuming from the checkpoint of round 1' in capsys.readouterr().out  # the newest that both have
+    assert runs.run(tmp_path / 'alone', seed=1, rounds=4, **CHEAP) == 0
+    assert runs.lines(tmp_path / 'seed_1') == runs.lines(tmp_path / 'alone')
+
+
+def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsys):
+    def change(round_):
+        def changed(key, state, *rest):
+            state, measured = round_(key, state, *rest)
+            bad = (state.round == 3) & (jax.random.key_data(key)[-1] == 1)
+            return state, measured | {'loss_supervised': jnp.where(bad, jnp.nan, measured['loss_supervised'])}
+
+        return changed
+
+    runs.change_rounds(monkeypatch, change)
+    assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 3
+    assert_one_line(capsys.readouterr().err, ['seed 1: loss_supervised is nan in round 3', 'round 2', 'seed_1'])
+    for seed in (0, 1, 2):
+        assert checkpoint.rounds_saved(tmp_path / f'seed_{seed}' / 'checkpoints') == [2]
+        assert len(runs.records(tmp_path / f'seed_{seed}')) == 2
+
+
+# --- images
+
+
+def prepared(trial_map, **changes):
+    """Experiments of SEEDS, and the program of their round as equations, not compiled."""
+    config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
+    experiments = experiment.build_trials(config_lib.trials(config))
+    driver = Driver(experiments, trial_map)
+    state = jax.eval_shape(lambda: driver.stack([trial.algorithm.init(trial.key) for trial in experiments]))
+    inputs = next(driver.inputs(0))[:2]
+    k_s = jnp.ones(len(SEEDS), jnp.int32)
+    return experiments, inputs, jax.make_jaxpr(driver.round)(driver.key, state, *inputs, k_s)
+
+
+def equations(jaxpr):
+    """All equations of a program, with those of inner functions, loops and branches."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for value in jax.tree.leaves(list(equation.params.values())):
+            inner = getattr(value, 'jaxpr', value)
+            if hasattr(inner, 'eqns'):
+                yield from equations(inner)
+
+
+@pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
+def test_images_are_held_once_and_never_copied(trial_map):
+    experiments, (federation, _), program = prepared(trial_map)
+    images = len(experiments[0].dataset.train_images)
+    assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
+    for trial in experiments:
+        assert trial.federation.server_images is trial.federation.client_images is federation.server_images
+        rows = np.asarray(trial.federation.server_index)
+        np.testing.assert_array_equal(rows, trial.partition.server_index)  # every image is somebody's
+        np.testing.assert_array_equal(federation.server_images[rows], trial.dataset.train_images[rows])
+    assert federation.index.shape[:2] == (3, 10)
+    shapes = {variable.aval.shape for equation in equations(program.jaxpr) for variable in equation.outvars}
+    assert len(shapes) > 50
+    assert not [shape for shape in shapes if images in shape]
+
+
+def test_streamed_images_are_those_of_each_trial():
+    config = config_lib.resolve(runs.config(seeds=SEEDS, data__residency='host'))
+    experiments = experiment.build_trials(config_lib.trials(config))
+    federation, cohorts, _ = next(Driver(experiments, 'loop').inputs(3))
+    assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
+    labeled = set().union(*(trial.partition.server_index.tolist() for trial in experiments))
+    assert federation.server_images.shape == (len(labeled), 8, 8, 1)
+    for r, trial_config in enumerate(config_lib.trials(config)):
+        alone, cohort, _ = next(inputs_lib.inputs(experiment.build(trial_config), 3))
+        np.testing.assert_array_equal(federation.client_images[r], alone.client_images)
+        np.testing.assert_array_equal(federation.client_labels[r], alone.client_labels)
+        np.testing.assert_array_equal(cohorts.participations[r], cohort.participations)
+        ours, theirs = federation.server_images[federation.server_index[r]], alone.server_images[alone.server_index]
+        np.testing.assert_array_equal(ours, theirs)
