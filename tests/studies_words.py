@@ -1,5 +1,7 @@
 """Studies as the command reads them, and how many cells each has."""
 
+import functools
+
 from configs.studies import feddure, mfed, scales
 from semisfl_jax.config import command_line
 from tests import runs
@@ -37,17 +39,18 @@ CELLS_OF_MFED = {
 ALL = [
     *((name, scale) for name in CELLS for scale in scales.COSTS),
     *((name, scale) for name in CELLS_OF_LABELED for scale in feddure.COSTS),
+    ('shvr_table1', 'one_round'),
     *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),
 ]
 
 
 def parse(name, scale, *words):
     """The parsed command line of a study."""
-    return command_line.parse(
-        ['launch.py', f'--config={runs.ROOT}/configs/studies/{name}.py:{scale}', *words], studies=True
-    )
+    file = f'--config={runs.ROOT}/configs/studies/{name}.py:{scale}'
+    return command_line.parse(['launch.py', file, *words], studies=True)
 
 
+@functools.cache
 def study(name, scale):
-    """Its definition."""
+    """Its definition, made once for all tests: none changes it."""
     return parse(name, scale).config.study

@@ -4,7 +4,6 @@ import dataclasses
 import fcntl
 import os
 import re
-import signal
 
 import pytest
 
@@ -12,7 +11,6 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, plan
 from semisfl_jax.studies.spec import Measure
 from tests import runs, studies_toy
-from tests.marks import slow_but
 from tests.studies_toy import started
 
 
@@ -46,6 +44,7 @@ def test_runs_what_is_missing_once_and_shares_it(tmp_path):
     assert runs.files(folder) == before
 
 
+@pytest.mark.slow
 def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path, monkeypatch):
     execute = engine.Session._execute
     monkeypatch.setattr(engine.Session, '_execute', lambda *arguments: execute(*arguments) or 2)
@@ -53,6 +52,7 @@ def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path,
     assert 'failed' not in (folder / 'report.md').read_text()
 
 
+@pytest.mark.slow
 def test_runs_of_other_processes_come_last(tmp_path):
     names = [job.name for job in plan.jobs(studies_toy.study())]
     first = tmp_path / 'root' / plan.RUNS / names[0]
@@ -68,23 +68,22 @@ def test_runs_of_other_processes_come_last(tmp_path):
     assert started(tmp_path / 'root') == [*names[1:], names[0]]
 
 
-@pytest.mark.parametrize('rows', [('FedSwitch,SemiSFL',), ('SemiSFL', 'FedSwitch')])  # both as typed
-def test_a_part_of_it_from_the_command_line(tmp_path, rows):
-    root, folder = make(tmp_path, given={'study_rows': rows, 'study_columns': ('Dir(1)',)})
+def test_a_part_of_it_from_the_command_line(tmp_path):
+    root, folder = make(tmp_path, given={'study_rows': ('FedSwitch,SemiSFL',), 'study_columns': ('Dir(1)',)})
     jobs = plan.jobs(studies_toy.study().part(['SemiSFL', 'FedSwitch'], ['Dir(1)']))
     assert started(root) == [job.name for job in jobs]
     assert folder.name.startswith('toy-part-')
-    assert 'Dir(0.1)' not in (folder / 'report.md').read_text()
-    with pytest.raises(UserError, match=r"'FedSwich' is not a row of toy; .*; did you mean 'FedSwitch'\?"):
+    with pytest.raises(UserError, match=r"'FedSwich' .*'FedSwitch'"):
         make(tmp_path, given={'study_rows': ('FedSwich,SemiSFL',)})
 
 
+@pytest.mark.slow
 def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
     monkeypatch.setenv('TOY_FAILS', 'fedswitch semisfl')
-    with pytest.raises(UserError, match='no run succeeded; the first failed with: the toy does not like semisfl'):
+    with pytest.raises(UserError, match='the toy does not like semisfl'):
         make(tmp_path)
     monkeypatch.setenv('TOY_FAILS', 'fedswitch')
-    with pytest.raises(UserError, match='2 of 4 runs failed; the first failed with: the toy does not like fedswitch'):
+    with pytest.raises(UserError, match=r'2 of 4 .*the toy does not like fedswitch'):
         make(tmp_path)
     folder = tmp_path / 'root' / 'toy-smoke'
     text = (folder / 'report.md').read_text()
@@ -96,57 +95,43 @@ def test_a_cell_that_fails_says_so_and_is_tried_again(tmp_path, monkeypatch):
     assert relative(folder) == relative(other)
 
 
-def with_table(**changes):
-    """The toy study with changes in its first table."""
-    whole = studies_toy.study()
-    return dataclasses.replace(whole, tables=(dataclasses.replace(whole.tables[0], **changes), *whole.tables[1:]))
-
-
 ACCURACIES = studies_toy.study().tables[0]
 GAIN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('delta_m', reference='FedSGD'))
 UNKNOWN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('acuracy'))
 
 
 @pytest.mark.parametrize(
-    ('study', 'why'),
+    ('changes', 'named'),
     [
-        (
-            with_table(figures=('values', 'foo')),
-            "toy:smoke, Accuracies: its figure 'foo' is unknown; use one of values,",
-        ),
-        (with_table(reference='SemiFSL'), "its reference 'SemiFSL' is not a row; .*; did you mean 'SemiSFL'"),
-        (with_table(cells=2 * ACCURACIES.cells), r'it has two cells at SemiSFL / Dir\(1\); give each a row or column'),
-        (with_table(cells=(UNKNOWN,)), "measures 'acuracy', which is unknown; .*; did you mean 'accuracy'"),
-        (with_table(cells=(GAIN,), reference=''), "is a gain over 'FedSGD', which has no cell in that column; add it"),
-        (with_table(title='Minutes'), 'Minutes: another table has the same title'),
+        ({'figures': ('values', 'foo')}, "Accuracies: .*'foo'"),
+        ({'reference': 'SemiFSL'}, "'SemiFSL' .*'SemiSFL'"),
+        ({'cells': 2 * ACCURACIES.cells}, r'SemiSFL / Dir\(1\)'),
+        ({'cells': (UNKNOWN,)}, "'acuracy'.*'accuracy'"),
+        ({'cells': (GAIN,), 'reference': ''}, "'FedSGD'"),
+        ({'title': 'Minutes'}, 'Minutes'),
     ],
 )
-def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, study, why):
-    with pytest.raises(UserError, match=why) as caught:
+def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, changes, named):
+    """In its first table."""
+    whole = studies_toy.study()
+    study = dataclasses.replace(whole, tables=(dataclasses.replace(ACCURACIES, **changes), *whole.tables[1:]))
+    with pytest.raises(UserError, match=named):
         engine.run(study, {'study_columns': ('Dir(1)',)}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
-    assert '\n' not in str(caught.value)
     assert not (tmp_path / 'root').exists()
 
 
-def test_a_root_that_cannot_be_written(tmp_path):
-    (tmp_path / 'root').write_text('a file')
-    with pytest.raises(UserError, match='choose another --workdir'):
-        make(tmp_path)
-
-
-@pytest.mark.parametrize('signum', slow_but([signal.SIGKILL, signal.SIGTERM]))
-def test_killed_and_started_again_ends_with_the_same_report(tmp_path, signum):
+@pytest.mark.slow
+def test_stopped_and_started_again_ends_with_the_same_report(tmp_path):
     _, expected = make(tmp_path, 'whole')
     root = tmp_path / 'root'
     process = studies_toy.start(root, '-m', 'tests.studies_toy', tmp_path / 'launch.py', TOY_SLEEP='0.15')
     studies_toy.wait_until(process, lambda: len(started(root)) == 2)
-    process.send_signal(signum)
+    process.terminate()
     process.communicate(timeout=runs.HANGS)
     assert process.returncode != 0
-    _, folder = make(tmp_path)  # waits for what the killed study has left running
+    _, folder = make(tmp_path)
     assert relative(folder) == relative(expected)
-    counts = [started(root).count(name) for name in started(root)]
-    assert max(counts) <= 2  # the one that was broken off, at most
+    assert max(started(root).count(name) for name in started(root)) <= 2  # the one that was broken off, at most
 
 
 REAL = """
@@ -169,7 +154,6 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
     files = 'cells/*/seed_1/metrics.jsonl'
     studies_toy.wait_until(process, lambda: any(f.read_bytes().count(b'\n') >= 3 for f in root.glob(files)))
     studies_toy.kill(process, with_run=True)
-    assert not list(root.glob('*/report.md'))
     studies_toy.end(studies_toy.start(root, '-c', REAL))
     (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in (root, tmp_path / 'whole'))
     assert relative(report.parent) == relative(expected.parent)
@@ -177,6 +161,7 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
     assert len(rows) == 2
 
 
+@pytest.mark.slow
 def test_a_seed_whose_folder_is_gone_is_missed(tmp_path):
     root, _ = make(tmp_path)
     home = root / plan.RUNS / plan.jobs(studies_toy.study())[0].name

@@ -1,4 +1,4 @@
-"""The report of made-up runs against arithmetic by hand."""
+"""The report of made-up runs, and its figures, against arithmetic by hand."""
 
 import csv
 import dataclasses
@@ -6,17 +6,33 @@ import math
 import re
 import shlex
 
+import numpy as np
 import pytest
 
+from semisfl_jax import tasks
 from semisfl_jax.config import command_line
-from semisfl_jax.studies import collect, document, engine, plan, report, spec, statistics
+from semisfl_jax.plots import curves, style
+from semisfl_jax.studies import collect, document, engine, figures, plan, report, spec, statistics
 from tests import runs, studies_toy
+
+STUDY = studies_toy.study()
 
 
 @pytest.fixture(scope='module')
 def folder(tmp_path_factory):
     home = tmp_path_factory.mktemp('study')
-    return engine.run(studies_toy.study(), {}, str(home / 'root'), studies_toy.launcher(home))
+    return engine.run(STUDY, {}, str(home / 'root'), studies_toy.launcher(home))
+
+
+@pytest.fixture(scope='module')
+def results(folder):
+    return collect.find(STUDY, folder.parent, {})
+
+
+@pytest.fixture(scope='module')
+def cells(folder):
+    """Rows of cells.csv; of tables with several cells, the first."""
+    return {row['table']: row for row in reversed(table(folder, 'cells.csv'))}
 
 
 def table(folder, name):
@@ -24,9 +40,9 @@ def table(folder, name):
         return list(csv.DictReader(file))
 
 
-def test_means_and_errors(folder):
-    cells = {(row['table'], row['row'], row['column']): row for row in table(folder, 'cells.csv')}
-    ours = cells['Accuracies', 'SemiSFL', 'Dir(1)']
+def test_means_and_errors(cells):
+    ours = cells['Accuracies']
+    assert (ours['row'], ours['column']) == ('SemiSFL', 'Dir(1)')
     # 90, 92, 94: variance 4, so 2 / sqrt(3)
     assert float(ours['mean']) == pytest.approx(92.0)
     assert float(ours['standard_error']) == pytest.approx(2.0 / math.sqrt(3.0))
@@ -36,38 +52,25 @@ def test_means_and_errors(folder):
     assert ours['command'].startswith('python launch.py --config=configs/digits.py ')
 
 
-def test_the_paper_stands_beside_runs_on_its_own_data_alone(folder):
+def test_the_paper_stands_beside_runs_on_its_own_data_alone(folder, cells, tmp_path):
     """The toy's runs are on digits with 40 labels, and so are its accuracies 'of the paper'; its minutes are not."""
-    cells = {row['table']: row for row in table(folder, 'cells.csv')}
     assert (cells['Accuracies']['paper_mean'], cells['Minutes']['paper_mean']) == ('85.5', '')
     text = (folder / 'report.md').read_text()
-    accuracies, minutes = (part for part in text.split('\n## ') if part.startswith(('Accuracies', 'Minutes')))
-    assert '92.00 ± 1.15 (3); paper 85.5 (0.5)' in accuracies
-    assert 'paper: its mean' in accuracies
+    assert '92.00 ± 1.15 (3); paper 85.5 (0.5)' in text
     assert '86.5' not in text
-    assert 'paper' not in minutes
-    assert '6 of 6 cells are done.' in text
-    for part in text.split('\n## ')[:-1]:  # the last one lists commands
-        assert '**Made up.**' in part
+    assert text.count('**Made up.**') == len(STUDY.tables) + 1
+    changed = engine.run(STUDY, {'data.num_labeled': 50}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
+    assert not [name for name in ('report.md', 'cells.csv') if 'paper' in (changed / name).read_text()]
+    assert b'paper' not in (changed / 'figures' / '1-values.svg').read_bytes()
 
 
-@pytest.mark.parametrize('changes', [{'data.num_labeled': 50}, {'data.fake': True}])
-def test_changed_data_take_the_paper_out_of_a_report(tmp_path, changes):
-    made = engine.run(studies_toy.study(), changes, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
-    assert 'paper' not in (made / 'report.md').read_text()
-    assert 'paper' not in (made / 'cells.csv').read_text()
-    assert b'paper' not in (made / 'figures' / '1-values.svg').read_bytes()
-
-
-def test_the_way_to_a_target(folder):
-    cells = {row['table']: row for row in table(folder, 'cells.csv')}
+def test_the_way_to_a_target(folder, cells):
     # 82 %: seed 0 gets there in round 4 (80 % in round 3), seeds 1 and 2 in round 3, a minute a round
     assert float(cells['Minutes']['mean']) == pytest.approx((4 + 3 + 3) / 3)
     # 93 %: seed 2 alone, in round 4, at two gigabytes a round
     (gigabytes,) = (float(row['value']) for row in table(folder, 'runs.csv') if row['table'] == 'Gigabytes')
     assert gigabytes == pytest.approx(8.0)
     assert (cells['Gigabytes']['seeds_counted'], cells['Gigabytes']['mean']) == ('1', '')  # too few for a mean
-    assert '8, 1 of 3 seeds reached 93 %' in (folder / 'report.md').read_text()
 
 
 def test_paired_differences(folder):
@@ -81,18 +84,14 @@ def test_paired_differences(folder):
     # 4.303 standard errors on both sides, the 97.5 % quantile of t with 2 degrees of freedom
     assert float(rows['Dir(1)']['low']) == pytest.approx(7.0 / 3.0 - 4.30265 * math.sqrt(7.0) / 3.0, abs=1e-4)
     assert float(rows['Dir(1)']['deviation']) == pytest.approx(math.sqrt(7.0 / 3.0))
-    text = (folder / 'report.md').read_text()
-    assert '+2.33 [-1.46, +6.13], p = 0.12 (3)' in text
-    assert '+2.00 [+2.00, +2.00], no test (3)' in text
+    assert '+2.33 [-1.46, +6.13], p = 0.12 (3)' in (folder / 'report.md').read_text()
 
 
 def test_several_tests_are_corrected_for_their_number():
     # Holm: 3 * 0.01, 2 * 0.03, 1 * 0.04, none below the one before
-    assert statistics.corrected([0.01, 0.04, math.nan, 0.03]) == pytest.approx(
-        [0.03, 0.06, math.nan, 0.06], nan_ok=True
-    )
+    corrected = statistics.corrected([0.01, 0.04, math.nan, 0.03])
+    assert corrected == pytest.approx([0.03, 0.06, math.nan, 0.06], nan_ok=True)
     assert statistics.corrected([0.6, 0.7]) == pytest.approx([1.0, 1.0])
-    assert statistics.corrected([]) == []
 
 
 @pytest.mark.parametrize(('effect', 'seeds'), [(0.2, 199), (0.5, 34), (0.8, 15), (1.0, 10), (40.0, 3)])
@@ -100,23 +99,14 @@ def test_seeds_that_a_difference_needs(effect, seeds):
     """Pairs for a power of 80 % at 5 %, two-sided, as G*Power gives them (Faul et al., 2007)."""
     assert statistics.seeds_needed(1.0 / effect) == seeds
     assert statistics.seeds_needed(3.0 / effect, difference=3.0) == seeds
-    assert statistics.seeds_needed(0.0) == 3
 
 
-def test_power_is_told_before_a_study_and_in_its_report(tmp_path):
-    said, study = [], dataclasses.replace(studies_toy.study(), pilot=spec.Pilot(2.0, 'an earlier study'))
-    arguments = (study, {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path), said.append)
-    folder = engine.run(*arguments)
+def test_power_is_told_before_a_study_and_in_its_report(folder, tmp_path):
     # deviations of the differences: sqrt(7 / 3) and 0 points, half of the first in the median
-    power = (
-        'Differences of pairs spread by 0.76 points in the median and 1.53 at most, so a difference of one point needs'
-    )
-    assert power in (folder / 'report.md').read_text()
-    (line,) = (line for line in said if line.startswith('power'))
-    assert 'spread by 2.00 points (an earlier study), so a difference of one point needs 34 seeds' in line
-    assert line.endswith('the study has 3')
-    engine.run(*arguments)
-    assert sum(line.startswith('power') for line in said) == 1  # nothing is left to run
+    assert 'spread by 0.76 points in the median and 1.53 at most' in (folder / 'report.md').read_text()
+    study = dataclasses.replace(STUDY, pilot=spec.Pilot(2.0, 'an earlier study'))
+    line = statistics.power_beforehand(study, collect.find(study, tmp_path, {}))
+    assert re.search('2.00 points .* 34 seeds.* has 3$', line)
 
 
 def test_differences_over_shared_seeds_alone():
@@ -125,7 +115,6 @@ def test_differences_over_shared_seeds_alone():
     assert (lone.mean, lone.seeds) == (-2.0, 1)
     assert math.isnan(lone.error)
     assert math.isnan(lone.p)
-    assert statistics.summary({}) is None
 
 
 def test_html_needs_no_other_file(folder):
@@ -137,28 +126,26 @@ def test_html_needs_no_other_file(folder):
 def test_text_of_runs_is_no_markup():
     blocks = [document.Paragraph('a < b & c'), document.Grid(('x',), (('<i>|</i>',),))]
     page = document.page([document.Heading(1, '<t>'), *blocks])
-    assert '<p>a &lt; b &amp; c</p>' in page
-    assert '<td>&lt;i&gt;|&lt;/i&gt;</td>' in page
-    assert '<title>&lt;t&gt;</title>' in page
+    for text in ('<p>a &lt; b &amp; c</p>', '<td>&lt;i&gt;|&lt;/i&gt;</td>', '<title>&lt;t&gt;</title>'):
+        assert text in page
     assert '| <i>\\|</i> |' in document.markdown(blocks)
 
 
 def test_figures_of_an_earlier_report_go_and_nothing_else(tmp_path):
-    figures = tmp_path / 'figures'
-    (figures / 'mine').mkdir(parents=True)
+    (tmp_path / 'figures' / 'mine').mkdir(parents=True)
     for name in ('1-old.png', '1-old.svg', 'notes.txt'):
-        (figures / name).touch()
+        (tmp_path / 'figures' / name).touch()
     new = document.Figure('1-new', '', 'new', bytes(24), b'')
     document.write(tmp_path, [new], {}, [new])
-    assert sorted(path.name for path in figures.iterdir()) == ['1-new.png', '1-new.svg', 'mine', 'notes.txt']
+    names = sorted(path.name for path in (tmp_path / 'figures').iterdir())
+    assert names == ['1-new.png', '1-new.svg', 'mine', 'notes.txt']
 
 
 def test_a_command_can_be_given_to_a_shell():
     changes = {'data.image_folder': '/a b/$c', 'data.tasks': (), 'model.name': 'cnn', 'data.client_labels': 3}
     one = plan.Job('x', 'digits', changes | {'seed': 1}, (1,), 5)
     options = ['--config.data.client_labels=3', '--config.data.image_folder=/a b/$c', '--config.data.tasks=()']
-    options += ['--config.model.name=cnn']
-    words = ['python', 'launch.py', '--config=configs/digits.py', *options]
+    words = ['python', 'launch.py', '--config=configs/digits.py', *options, '--config.model.name=cnn']
     assert shlex.split(one.command()) == [*words, '--config.seed=1']
     loop = plan.command([one, one._replace(changes=changes | {'seed': 2}, seeds=(2,))])
     assert shlex.split(loop) == ['for', 'seed', 'in', '1', '2;', 'do', *words, '--config.seed=$seed;', 'done']
@@ -169,10 +156,89 @@ def test_a_command_can_be_given_to_a_shell():
 
 
 def test_nothing_run_yet(tmp_path):
-    study = studies_toy.study()
-    results = collect.find(study, tmp_path, {})
-    report.write(tmp_path / 'report', study, results)
+    report.write(tmp_path / 'report', STUDY, collect.find(STUDY, tmp_path, {}))
     text = (tmp_path / 'report' / 'report.md').read_text()
     assert '0 of 6 cells are done' in text
     assert 'not run yet; paper 85.5 (0.5)' in text
     assert not list((tmp_path / 'report' / 'figures').iterdir())
+
+
+# --- figures
+
+
+def test_points_draw_means_errors_and_the_paper():
+    with style.context():
+        _, ax = style.figure()
+        ours = {
+            'x': (np.array([1.0, 2.0]), np.array([0.5, np.nan])),
+            'y': (np.array([3.0, np.nan]), np.array([0.25, np.nan])),
+        }
+        curves.table(ax, ['a', 'b'], ours, {'x': np.array([4.0, np.nan])}, 'unit')
+    (first, _, bars), (second, _, _), _ = (container.lines for container in ax.containers)
+    np.testing.assert_allclose(first.get_ydata(), [1.0, 2.0])
+    np.testing.assert_allclose(second.get_ydata(), [3.0, np.nan])
+    segments = bars[0].get_segments()
+    np.testing.assert_allclose(segments[0][:, 1], [0.5, 1.5])
+    np.testing.assert_allclose(segments[1][:, 1], [2.0, 2.0])  # one seed, no error
+    hollow = [line for line in ax.lines if line.get_markerfacecolor() == 'none' and len(line.get_ydata())]
+    np.testing.assert_allclose(hollow[0].get_ydata(), [4.0, np.nan])
+
+
+def test_values_are_those_of_the_runs_beside_the_paper(results, monkeypatch):
+    calls = []
+    monkeypatch.setattr(curves, 'table', lambda *arguments: calls.append(arguments))
+    drawn = list(figures.draw(STUDY, results))
+    assert [figure.name for figure in drawn] == [
+        *('1-values', '1-accuracy_rounds-Dir-1', '1-accuracy_rounds-Dir-0.5'),
+        *('2-values', '3-values'),
+    ]
+    _, columns, ours, paper, unit = calls[0]
+    assert columns == ['Dir(1)', 'Dir(0.5)']
+    np.testing.assert_allclose(ours['SemiSFL'][0], [92.0, 80.0])  # means of studies_toy.ACCURACY
+    np.testing.assert_allclose(ours['SemiSFL'][1], [2.0 / 3**0.5, 0.0], atol=1e-9)  # 90, 92, 94 and 80, 80, 80
+    np.testing.assert_allclose(paper['FedSwitch'], [85.5, 85.5])
+    assert unit == 'Test accuracy after the last round (%)'
+    assert np.isnan(calls[1][3]['SemiSFL']).all()  # minutes: the paper's are of CIFAR-10
+
+
+def test_a_panel_has_means_of_successive_evaluations():
+    numbers = np.arange(5.0)
+    curve = curves.Curve('a', numbers, 10 * numbers, np.array([1.0, 3.0, 2.0, 2.0, 5.0]))
+    found = curves.binned(curve, 3)  # pairs, and what is left
+    np.testing.assert_allclose(found.x, [0.5, 2.5, 4.0])
+    np.testing.assert_allclose(found.mean, [5.0, 25.0, 40.0])
+    np.testing.assert_allclose(found.error, [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(curves.binned(curve, 5).mean, curve.mean)
+
+
+def test_a_method_without_traffic_is_a_level_beside_the_others(folder):
+    """The panels of rounds, bytes and minutes; costs are taken from one of two made-up methods."""
+    found = collect.find(STUDY, folder.parent, {})
+    groups = {row: found['Accuracies', row, 'Dir(1)'].runs for row in ('SemiSFL', 'FedSwitch')}
+    for run in groups['FedSwitch'].values():
+        for record in run.records:
+            record.update(bytes_up=0, bytes_down=0, simulated_seconds=0.0)
+    with style.context():
+        figure, _ = figures._prices(groups, style.looks(list(groups)))
+    assert [ax.get_xlabel() for ax in figure.axes] == ['Round', 'Traffic (GiB)', 'Simulated time (min)']
+    assert [len(ax.lines) for ax in figure.axes] == [2, 2, 2]
+    for ax in figure.axes[1:]:
+        moving, level = ax.lines
+        assert len(moving.get_xdata()) == 4
+        np.testing.assert_allclose(level.get_ydata(), (88 + 91 + 90) / 3)
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_xdata(), [2, 4, 6, 8])  # GiB: one up and one down in a round
+
+
+@pytest.mark.parametrize(
+    ('mean', 'error', 'limits'),
+    [  # 80 to 90 % and 40 to 90 %, and a twentieth of that on either side
+        ([0.1, 0.2, *np.linspace(0.8, 0.9, 18)], np.full(20, np.nan), (79.5, 90.5)),  # without the first tenth
+        ([0.5, 0.7], np.array([0.1, 0.2]), (37.5, 92.5)),  # with the bands
+    ],
+)
+def test_an_axis_of_scores(mean, error, limits):
+    shown = [curves.Curve('a', np.arange(float(len(mean))), np.array(mean), error)]
+    with style.context():
+        _, ax = style.figure()
+        figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
+    np.testing.assert_allclose(ax.get_ylim(), limits)
