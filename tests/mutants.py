@@ -270,11 +270,11 @@ DENSE = [
     *of('augment/operations.py', 'augment', ('sharpened unseen', 'lookups.if_any(sharpness,', 'lookups.if_any(color,')),
     *of(
         'augment/lookups.py',
-        'augment_batches',
+        'augment_views',
         ('images are not changed', '-(-jnp.sum(~same) // at_once)', 'jnp.sum(~same) // at_once'),
         ('a step that some need is left out', 'lax.cond(jnp.any(needed)', 'lax.cond(jnp.all(needed)'),
     ),
-    *of('augment/operations.py', 'augment_batches', ('shears are not mixed', 'moved_alone &= ~sheared', 'pass')),
+    *of('augment/operations.py', 'augment_views', ('shears are not mixed', 'moved_alone &= ~sheared', 'pass')),
     *of(
         'augment/geometry.py',
         'views_targets',

@@ -1,4 +1,4 @@
-"""The operations of the views in Pillow and NumPy, and images to try them on."""
+"""The operations of the views in Pillow and NumPy, called as their authors do, and images to try them on."""
 
 import functools
 
@@ -8,47 +8,114 @@ import PIL.Image
 import PIL.ImageDraw
 import PIL.ImageEnhance
 import PIL.ImageOps
-import pytest
 
-from semisfl_jax.augment import AugmentOptions, variants
-
-SIGNED = ('Rotate', 'ShearX', 'ShearY', 'TranslateX', 'TranslateY')
+AFFINE, BILINEAR, BICUBIC = PIL.Image.Transform.AFFINE, PIL.Image.Resampling.BILINEAR, PIL.Image.Resampling.BICUBIC
 ENHANCERS = ('Brightness', 'Color', 'Contrast', 'Sharpness')
-MAGNITUDE = 11  # so that v = 10, the end of every range, is tested too
-MC = variants.mc(MAGNITUDE)
-OPERATIONS = MC.operations
-SHAPES = [(8, 8, 1), (8, 8, 3), (28, 28, 1), (28, 28, 3), (32, 32, 1), (32, 32, 3), (21, 34, 3), (96, 96, 3)]
-QUICK = {(28, 28, 1), (21, 34, 3)}  # of every run
-OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
 
 
-def slow_shapes(shapes):
-    """Cases of a test, slow ones but for those of QUICK."""
-    return [shape if shape in QUICK else pytest.param(shape, marks=pytest.mark.slow) for shape in shapes]
+def enhanced(name, image, factor):
+    return getattr(PIL.ImageEnhance, name)(image).enhance(factor)
+
+
+def moved(name, image, by, *resampling, **fill):
+    """Sheared by a slope or translated by pixels."""
+    matrix = {
+        'ShearX': (1, by, 0, 0, 1, 0),
+        'ShearY': (1, 0, 0, by, 1, 0),
+        'TranslateX': (1, 0, by, 0, 1, 0),
+        'TranslateY': (1, 0, 0, 0, 1, by),
+    }[name]
+    return image.transform(image.size, AFFINE, matrix, *resampling, **fill)
 
 
 def pillow_operation(name, image, v, sign):
-    """One operation, from the authors' formulas."""
+    """One operation of `mc`, from the authors' formulas."""
     if name in ENHANCERS:
-        return getattr(PIL.ImageEnhance, name)(image).enhance(float(v) * 0.9 / 10 + 0.05)
-    if name == 'Posterize':
-        return PIL.ImageOps.posterize(image, int(v * 4 / 10) + 4)
-    if name == 'Rotate':
-        return image.rotate(sign * int(v * 30 / 10))
-    if name == 'Solarize':
-        return PIL.ImageOps.solarize(image, 256 - int(v * 256 / 10))
-    if name in ('AutoContrast', 'Equalize'):
-        return getattr(PIL.ImageOps, name.lower())(image)
-    if name == 'Identity':
-        return image
+        return enhanced(name, image, float(v) * 0.9 / 10 + 0.05)
     slope = sign * (float(v) * 0.3 / 10)
-    matrix = {
-        'ShearX': (1, slope, 0, 0, 1, 0),
-        'ShearY': (1, 0, 0, slope, 1, 0),
-        'TranslateX': (1, 0, int(slope * image.size[0]), 0, 1, 0),
-        'TranslateY': (1, 0, 0, 0, 1, int(slope * image.size[1])),
-    }[name]
-    return image.transform(image.size, PIL.Image.Transform.AFFINE, matrix)
+    match name:
+        case 'AutoContrast' | 'Equalize':
+            return getattr(PIL.ImageOps, name.lower())(image)
+        case 'Posterize':
+            return PIL.ImageOps.posterize(image, int(v * 4 / 10) + 4)
+        case 'Rotate':
+            return image.rotate(sign * int(v * 30 / 10))
+        case 'Solarize':
+            return PIL.ImageOps.solarize(image, 256 - int(v * 256 / 10))
+        case 'ShearX' | 'ShearY':
+            return moved(name, image, slope)
+        case 'TranslateX' | 'TranslateY':
+            return moved(name, image, int(slope * image.size[name == 'TranslateY']))
+    return image
+
+
+def semifl_operation(name, image, v, sign, center=None):
+    """v is not looked at: it is always 10."""
+    if name in ENHANCERS:
+        return enhanced(name, image, 10.0 * 1.8 / 10 + 0.1)
+    match name:
+        case 'CutoutConst':
+            return pillow_cutout(image, center, 40)
+        case 'Invert':
+            return PIL.ImageOps.invert(image)
+        case 'Posterize':
+            return PIL.ImageOps.posterize(image, 4)
+        case 'Rotate':
+            return image.rotate(sign * 30.0)
+        case 'Solarize':
+            return PIL.ImageOps.solarize(image, 0)
+        case 'ShearX' | 'ShearY':
+            return moved(name, image, sign * (10.0 * 0.3 / 10), BILINEAR)
+        case 'TranslateX' | 'TranslateY':
+            return moved(name, image, sign * 100.0, BILINEAR)
+    return pillow_operation(name, image, 5, sign)  # AutoContrast, Equalize, Identity
+
+
+def fixmatch_operation(name, image, v, sign):
+    """Of an RGBA image."""
+    if name in ENHANCERS:
+        return enhanced(name, image, float(v) * 1.8 / 10 + 0.1)
+    match name:
+        case 'AutoContrast' | 'Equalize' | 'Solarize':
+            return pillow_operation(name, image.convert('RGB'), v, sign).convert('RGBA')
+        case 'Posterize':
+            return PIL.ImageOps.posterize(image.convert('RGB'), 4 - int(v * 4 / 10)).convert('RGBA')
+        case 'TranslateX' | 'TranslateY':
+            return moved(name, image, sign * int(v * 10 / 10))
+    return pillow_operation(name, image, v, sign)
+
+
+def fedmatch_operation(name, image, v, sign):
+    """Point v of ten in the ranges of FedMatch's file, its unheeded fill included."""
+    ends = {'Color': 0.9, 'Contrast': 0.5, 'Sharpness': 0.9, 'Brightness': 0.3, 'Rotate': 360}
+    ends |= {'ShearX': 0.3, 'ShearY': 0.3, 'TranslateX': 0.2, 'TranslateY': 0.2}
+    value = np.linspace(0, ends.get(name, 0), 10)[v]
+    if name in ENHANCERS:
+        return enhanced(name, image, 1 + value * sign)
+    match name:
+        case 'AutoContrast':
+            return PIL.ImageOps.autocontrast(image)
+        case 'Posterize':
+            return PIL.ImageOps.posterize(image, int(np.round(np.linspace(8, 4, 10))[v]))
+        case 'Rotate':
+            turned = image.convert('RGBA').rotate(value)
+            gray = PIL.Image.new('RGBA', turned.size, (128,) * 4)
+            return PIL.Image.composite(turned, gray, turned).convert(image.mode)
+        case 'Solarize':
+            return PIL.ImageOps.solarize(image, np.linspace(256, 231, 10)[v])
+        case 'ShearX' | 'ShearY':
+            return moved(name, image, value * sign, BICUBIC, fill=128)
+        case 'TranslateX' | 'TranslateY':
+            return moved(name, image, value * image.size[name == 'TranslateY'] * sign, fill=128)
+    return image
+
+
+PILLOW = {
+    'mc': pillow_operation,
+    'semifl': semifl_operation,
+    'fixmatch': fixmatch_operation,
+    'fedmatch': fedmatch_operation,
+}
 
 
 def pillow_cutout(image, center, size):
@@ -63,9 +130,8 @@ def pillow_cutout(image, center, size):
 
 def numpy_flip_crop(image, flip, top, left, pad):
     """Mirror, reflect padding and crop of [H, W, C]."""
-    if flip:
-        image = to_array(PIL.ImageOps.mirror(to_pillow(image)))
     height, width = image.shape[:2]
+    image = image[:, ::-1] if flip else image
     padded = np.pad(image, ((pad[0], pad[0]), (pad[1], pad[1]), (0, 0)), mode='reflect')
     return padded[top : top + height, left : left + width]
 

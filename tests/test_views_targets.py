@@ -8,16 +8,15 @@ import numpy as np
 import pytest
 import scipy.ndimage
 
-from semisfl_jax.augment import VARIANTS, AugmentOptions, check, geometry, strong, together, variants, weak
+from semisfl_jax.augment import VARIANTS, AugmentOptions, geometry, strong, together, variants, weak
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.tasks import IGNORED
 
 PLAIN = AugmentOptions(operations=0, cutout=0)
 TURNED = PLAIN._replace(scale_min=0.75, scale_max=1.25, rotate=20.0)
 OFF = PLAIN._replace(flip=False, crop=0.0)
 SHAPE = (16, 24, 32)
-both = jax.jit(together, static_argnums=3)
+both, weak_view = jax.jit(together, static_argnums=3), jax.jit(weak, static_argnums=2)
 
 
 @functools.cache
@@ -28,15 +27,6 @@ def painted():
     images = host.integers(1, 256, (*SHAPE, 3), np.uint8)
     images[..., 0] = labels
     return images, labels
-
-
-@pytest.mark.parametrize('options', [PLAIN, OFF, TURNED, OFF._replace(rotate=30.0)])
-def test_images_are_those_of_the_weak_view(options):
-    images, labels = painted()
-    moved, maps = both(rng.root(3), images, {'semseg': labels, 'parts': labels}, options)
-    np.testing.assert_array_equal(moved, jax.jit(weak, static_argnums=2)(rng.root(3), images, options))
-    np.testing.assert_array_equal(maps['semseg'], maps['parts'])
-    assert maps['semseg'].dtype == np.uint8
 
 
 def test_labels_stay_on_their_pixels():
@@ -68,9 +58,8 @@ def test_labels_stay_on_their_pixels_when_scaled_and_turned():
 def test_draws_of_flip_and_crop_do_not_depend_on_the_turn():
     """A turn by a millionth of a degree moves no pixel."""
     images, _ = painted()
-    for view in (jax.jit(weak, static_argnums=2), jax.jit(strong, static_argnums=2)):
-        still, turned = (view(rng.root(4), images, PLAIN._replace(rotate=rotate)) for rotate in (0.0, 1e-6))
-        np.testing.assert_array_equal(still, turned)
+    still, turned = (weak_view(rng.root(4), images, PLAIN._replace(rotate=rotate)) for rotate in (0.0, 1e-6))
+    np.testing.assert_array_equal(still, turned)
 
 
 @pytest.mark.parametrize('name', VARIANTS)
@@ -116,7 +105,7 @@ def test_half_the_size():
     np.testing.assert_array_equal(maps, np.pad(np.full((4, 6), 5), ((2, 2), (3, 3)), constant_values=IGNORED))
 
 
-CASES = [(1.0, 20.0), (0.76, 0.0), (1.25, -13.0), (0.8, 160.0), (3.9, 40.0)]
+CASES = [(1.25, -13.0), (0.8, 160.0), (3.9, 40.0)]
 
 
 @pytest.mark.parametrize(('scale', 'angle'), CASES)
@@ -170,8 +159,3 @@ def test_keypoints_survive_shrinking():
     maps = both(rng.root(0), images, {'keypoints': points, 'edges': points}, options)[1]
     assert (np.asarray(maps['keypoints']) == 1).sum() == points.sum()
     assert (np.asarray(maps['edges']) == 1).sum() < 0.6 * points.sum()
-
-
-def test_scales_in_the_wrong_order_are_refused():
-    with pytest.raises(UserError, match=r'augment\.scale_min=1\.2 is above augment\.scale_max=1\.0'):
-        check(PLAIN._replace(scale_min=1.2))

@@ -1,4 +1,4 @@
-"""Rounding and flows of data/apportion.py and data/apportion.py, held against brute force."""
+"""Rounding and flows, held against brute force."""
 
 import itertools
 
@@ -7,7 +7,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from semisfl_jax.data import apportion
-from semisfl_jax.data.apportion import controlled_rounding, even
+from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1, max_size=20).filter(any), st.integers(0, 5000))
+@settings(max_examples=50, deadline=None)
+def test_largest_remainder_is_exact_and_within_one(weight, total):
+    counts = largest_remainder(np.array(weight), total)
+    assert counts.sum() == total
+    assert all(abs(c * sum(weight) - w * total) < sum(weight) for c, w in zip(counts, weight, strict=True))
+    # No part with a smaller remainder was rounded up before one with a larger remainder.
+    up = [w * total % sum(weight) for c, w in zip(counts, weight, strict=True) if c > w * total // sum(weight)]
+    down = [w * total % sum(weight) for c, w in zip(counts, weight, strict=True) if c == w * total // sum(weight)]
+    assert not up or not down or min(up) >= max(down)
+
+
+@given(st.lists(st.integers(0, 50), min_size=1, max_size=12), st.integers(1, 20))
+@settings(max_examples=50, deadline=None)
+def test_level_columns_and_totals_stay_within_one(sizes, parts):
+    counts = level(np.array(sizes), parts)
+    assert counts.shape == (parts, len(sizes))
+    assert counts.sum(axis=0).tolist() == sizes
+    assert np.ptp(counts, axis=0).max() <= 1
+    assert np.ptp(counts.sum(axis=1)) <= 1
 
 
 @given(
@@ -26,13 +48,6 @@ def test_controlled_rounding_keeps_columns_and_moves_the_rest_by_less_than_one(c
     assert np.abs(counts - shares).max() < 1
     assert np.abs(counts.sum(axis=1) - shares.sum(axis=1)).max() < 1
     assert (counts[shares == 0] == 0).all()
-
-
-def test_controlled_rounding_of_thirds():
-    """Rows and columns of 4/3 + 4/3 + 4/3 are whole: four in each, entries 1 or 2."""
-    counts = controlled_rounding(np.full((3, 3), 4 / 3))
-    assert counts.sum(axis=0).tolist() == counts.sum(axis=1).tolist() == [4, 4, 4]
-    assert set(counts.ravel()) == {1, 2}
 
 
 def tables(rows, columns, highest):
@@ -85,8 +100,5 @@ def test_even_parts_where_there_is_room_and_full_columns_where_there_is_not():
     assert np.ptp(even([7, 9], everything, [100, 100, 100]), axis=1).tolist() == [1, 0]  # 2, 2, 3 and 3, 3, 3
     # Thirds would put 10 and 20 into the first column, which has room for 6: scaled to 2 and 4, and the rest is even.
     assert even([30, 60], everything, [6, 100, 100]).tolist() == [[2, 14, 14], [4, 28, 28]]
-
-
-def test_parts_that_fitting_only_approaches():
-    """The second row needs all of the first column, so the first row must have nothing of it, not just very little."""
+    # The second row needs all of the first column: the first row has nothing of it, not just very little.
     assert even([1000, 1], np.array([[True, True], [True, False]]), [1, 1000]).tolist() == [[0, 1000], [1, 0]]

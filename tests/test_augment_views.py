@@ -1,0 +1,292 @@
+"""Whole views: what they draw, their chain in Pillow, their options; of many images and clients, inside of loops."""
+
+import hashlib
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from configs import default
+from semisfl_jax.augment import VARIANTS, AugmentOptions, check, operations, strong, variants, weak
+from semisfl_jax.core import rng
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.training import experiment
+from tests.binomial import near
+from tests.pillow_operations import PILLOW, examples, numpy_flip_crop, pillow_cutout, to_array, to_pillow
+
+OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
+MIDDLE = (125, 123, 113)
+TOTAL = 40_000  # draws
+randaugment = jax.jit(operations.randaugment, static_argnums=5)
+weak_view, strong_view = jax.jit(weak, static_argnums=2), jax.jit(strong, static_argnums=(2, 3))
+
+
+def variant_of(name):
+    made = getattr(variants, name)
+    return made(10) if name in ('mc', 'fixmatch') else made()
+
+
+def images_of(*shape):
+    return np.random.default_rng(3).integers(0, 256, shape, np.uint8)
+
+
+# --- whole views
+
+
+def drawn_layers(name, key, options, batch, shape):
+    """What `strong` draws: placement, the operations as NumPy arrays with a center or None, and two last numbers."""
+    count, rows = (6, 3) if name == 'fedmatch' else (options.operations, 6 if name == 'semifl' else 4)
+    head, tail = 3 + (name == 'fedmatch'), 2 * (name in ('mc', 'fixmatch'))
+    uniform = jax.random.uniform(rng.fold(key, 'strong'), (head + rows * count + tail, batch))
+    layers = []
+    for part in uniform[head : head + rows * count].reshape(count, rows, batch):
+        center = None
+        if name == 'semifl':
+            drawn, center = variants.draw_uneven(part[:4], variants.semifl()), variants.draw_center(part[4:], shape)
+        elif name == 'fedmatch':
+            drawn = variants.draw_limited(part, uniform[3], variants.fedmatch())
+        else:
+            drawn = variants.draw_half(part, variant_of(name))
+        layers.append(jax.tree.map(np.asarray, (drawn, center)))
+    return variants.draw_placement(uniform[:3], shape, True, 0.125), layers, uniform[-2:]
+
+
+@pytest.mark.parametrize(('name', 'shape'), [('mc', (28, 28, 1)), *((name, (32, 32, 3)) for name in VARIANTS)], ids=str)
+def test_strong_view_equals_pillow_chain(name, shape):
+    """The drawn numbers are read off the key, what they do is Pillow's."""
+    options, images = AugmentOptions(randaugment=name), images_of(64, *shape)
+    images[::3] = examples(shape)[3]
+    key, planes, side = rng.root(5), (64, shape[2], *shape[:2]), shape[0]
+    (flip, top, left, pad), layers, last = drawn_layers(name, key, options, 64, planes)
+    result = np.asarray(strong_view(key, images, options, MIDDLE))
+    assert (result.dtype, result.shape) == (np.uint8, images.shape)
+    off = [0.0]
+    for b in range(64):
+        image = to_pillow(numpy_flip_crop(images[b], int(flip[b]), int(top[b]), int(left[b]), pad))
+        image = image.convert('RGBA') if name == 'fixmatch' else image
+        names = []
+        for (op, v, sign, applied), center in layers:
+            names.append(variant_of(name).operations[op[b]])
+            more = [center[b].astype(float)] if names[-1] == 'CutoutConst' else []
+            if applied[b]:
+                image = PILLOW[name](names[-1], image, int(v[b]), int(sign[b]), *more)
+        y, x = np.asarray(last)[:, b] * np.float32(side)
+        expected = to_array(pillow_cutout(image, (float(y), float(x)), 16) if name == 'mc' else image)
+        if name == 'fixmatch':
+            expected = np.where(expected[..., 3:] == 0, np.uint8(MIDDLE), expected[..., :3])
+            expected[max(0, int(y) - 8) : int(y) + 8, max(0, int(x) - 8) : int(x) + 8] = MIDDLE
+        if any(n.startswith('Shear') for n in names) and name == 'fedmatch':
+            off.append((result[b] != expected).mean())  # a gray level, which later operations may amplify
+        else:
+            np.testing.assert_array_equal(result[b], expected, err_msg=f'{b}: {names}')
+    assert np.mean(off) < 0.03
+
+
+def test_weak_view_equals_numpy():
+    """Also that weak and strong views draw independently."""
+    images, options, key = images_of(64, 32, 32, 3), AugmentOptions(), rng.root(5)
+    uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, 64))
+    *placement, pad = variants.draw_placement(uniform, (64, 3, 32, 32), True, 0.125)
+    assert pad == (4, 4)
+    result = np.asarray(weak_view(key, images, options))
+    for b in range(64):
+        expected = numpy_flip_crop(images[b], *(int(array[b]) for array in placement), pad)
+        np.testing.assert_array_equal(result[b], expected)
+    others = np.asarray(strong_view(key, images, options._replace(operations=0, cutout=0), MIDDLE))
+    assert (result == others).all((1, 2, 3)).sum() < 10  # 1 in 162 by chance
+
+
+@pytest.mark.parametrize(('view', 'digest'), [(weak_view, 'a533c15871df90ba'), (strong_view, '72aa7686b945e8f3')])
+def test_views_stay_what_they_were(view, digest):
+    """A record of earlier results, the draws included: a run of today is to repeat one of yesterday."""
+    images = np.random.default_rng(11).integers(0, 256, (64, 32, 32, 3), np.uint8)
+    result = np.asarray(view(rng.root(7), images, AugmentOptions()))
+    assert hashlib.sha256(result.tobytes()).hexdigest()[:16] == digest
+
+
+# --- draws
+
+
+@pytest.mark.parametrize('magnitude', [10, 4])
+def test_draws_of_randaugment(magnitude):
+    drawn = variants.draw_half(jax.random.uniform(rng.root(0), (4, TOTAL)), variants.mc(magnitude))
+    op, v, sign, applied = (np.asarray(array) for array in drawn)
+    assert (op.min(), op.max()) == (0, 13)
+    assert (v.min(), v.max()) == (1, magnitude - 1)
+    assert set(sign) == {-1, 1}
+    assert all(near(n, 1 / 14, TOTAL) for n in np.bincount(op))
+    assert all(near(n, 1 / (magnitude - 1), TOTAL) for n in np.bincount(v)[1:])
+    assert near((sign > 0).sum(), 0.5, TOTAL)
+    assert near(applied.sum(), 0.5, TOTAL)
+    # the four are drawn independently of each other
+    assert near((applied & (sign > 0)).sum(), 0.25, TOTAL)
+    assert near((applied & (op == 7) & (v == 2)).sum(), 0.5 / 14 / (magnitude - 1), TOTAL)
+
+
+def test_draws_of_placement():
+    uniform = jax.random.uniform(rng.root(1), (3, TOTAL))
+    flip, top, left, pad = variants.draw_placement(uniform, (TOTAL, 3, 32, 40), True, 0.125)
+    assert pad == (4, 5)
+    assert near(int(flip.sum()), 0.5, TOTAL)
+    assert all(near(n, 1 / 9, TOTAL) for n in np.bincount(top, minlength=9))
+    assert all(near(n, 1 / 11, TOTAL) for n in np.bincount(left, minlength=11))
+    center = np.asarray(variants.draw_center(uniform[:2], (TOTAL, 3, 32, 40)))
+    assert center.min() >= 0
+    assert (center.max(0) < (32, 40)).all()
+    np.testing.assert_allclose(center.mean(0), (16, 20), atol=0.3)
+
+
+def test_draws_stay_in_range_at_the_ends():
+    last = np.nextafter(np.float32(1), np.float32(0))
+    for end, expected in ((0.0, (0, 1, 1, True)), (last, (13, 9, -1, False))):
+        drawn = variants.draw_half(jnp.full((4, 1), end, jnp.float32), variants.mc(10))
+        assert tuple(array[0].item() for array in drawn) == expected
+
+
+def test_draws_of_semifl():
+    variant, uniform = variants.semifl(), jax.random.uniform(rng.root(0), (4, TOTAL))
+    op, v, sign, applied = (np.asarray(array) for array in variants.draw_uneven(uniform, variant))
+    assert (v == 0).all()  # the one level, which is strength 10
+    assert [variant.parameter('ShearX', 0, 1, s) for s in (1, -1)] == [0.3, -0.3]
+    assert op.max() == 14
+    assert all(near(n, 1 / 15, TOTAL) for n in np.bincount(op))
+    assert near((sign > 0).sum(), 0.5, TOTAL)
+    high = np.asarray(uniform[2]) > 0.5  # p above 0.5, 0.65 on average
+    assert near(applied[high].sum(), 0.65, high.sum())
+    assert near(applied[~high].sum(), 0.35, (~high).sum())
+
+
+def test_draws_of_fedmatch():
+    uniform = jax.random.uniform(rng.root(2), (4, TOTAL))
+    drawn = variants.draw_limited(uniform[1:], uniform[0], variants.fedmatch())
+    op, v, sign, applied = (np.asarray(array) for array in drawn)
+    assert applied.all()
+    assert op.max() == 12
+    assert all(near(n, 1 / 13, TOTAL) for n in np.bincount(op))
+    assert near((sign > 0).sum(), 0.5, TOTAL)
+    shares = [sum(1 / m for m in range(2, 6) if v < m) / 4 for v in range(5)]
+    assert all(near(n, share, TOTAL) for n, share in zip(np.bincount(v), shares, strict=True))
+    assert set(v[np.asarray(uniform[0]) < 0.25]) == {0, 1}  # limit 2
+
+
+# --- options
+
+
+def test_switches():
+    """Each option alone does its own work, and all off do nothing."""
+    images = np.random.default_rng(8).integers(0, 127, (64, 16, 16, 3), np.uint8)
+
+    def apply(view, **changes):
+        return np.asarray(view(rng.root(0), images, OFF._replace(**changes)))
+
+    for view in (weak_view, strong_view):
+        np.testing.assert_array_equal(apply(view), images)
+        flipped = (apply(view, flip=True) != images).any((1, 2, 3))
+        np.testing.assert_array_equal(apply(view, flip=True)[flipped], images[flipped][:, :, ::-1])
+        assert 16 < flipped.sum() < 48
+        padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)), mode='reflect')
+        windows = [padded[:, t : t + 16, l : l + 16] for t in range(3) for l in range(3)]
+        hits = np.stack([(apply(view, crop=0.07) == window).all((1, 2, 3)) for window in windows])
+        assert hits.any(0).all()  # one pixel a side: 9 windows
+        assert hits.any(1).all()
+    np.testing.assert_array_equal(apply(weak_view, operations=2, cutout=5), images)
+    cut = apply(strong_view, cutout=5) != images
+    assert cut.any((1, 2, 3)).all()
+    assert (apply(strong_view, cutout=5)[cut] == 127).all()
+    assert cut[..., 0].sum((1, 2)).max() == 36
+    for count, share in ((1, 0.5), (3, 0.875)):
+        changed = (apply(strong_view, operations=count) != images).any((1, 2, 3)).mean()
+        assert 0.65 * share < changed < min(1.2 * share, 1)  # Identity, and others at times, change nothing
+
+
+def test_fixmatch_fills_with_what_normalizes_to_zero():
+    """Half a gray level off at most, for a data set whose mean is not a gray level."""
+    config = default.get_config()
+    config.augment.update(randaugment='fixmatch', flip=False, crop=0.0, operations=0)
+    dataset = types.SimpleNamespace(mean=(0.4914, 0.4822, 0.4465), std=(0.2023, 0.1994, 0.2010))
+    views = experiment.views(config.augment, dataset)
+    cut = views.normalize(views.strong(rng.root(0), np.full((8, 32, 32, 3), 255, np.uint8)))
+    lowest = np.asarray(cut).min((0, 1, 2)) * dataset.std * 255
+    assert (np.abs(lowest) <= 0.5).all()
+
+
+@pytest.mark.parametrize(
+    ('name', 'key', 'value'),
+    [
+        ('semifl', 'magnitude', 9),
+        ('semifl', 'cutout', 8),
+        ('fedmatch', 'operations', 3),
+        ('fixmatch', 'cutout', 7),
+        ('mc', 'scale_min', 1.2),
+    ],
+)
+def test_options_that_a_variant_would_ignore_are_refused(name, key, value):
+    with pytest.raises(UserError, match=f'augment.{key}={value}'):
+        check(AugmentOptions(randaugment=name, **{key: value}))
+
+
+@pytest.mark.parametrize('shape', [(2, 8, 8, 2), (2, 7, 8, 1)], ids=str)
+def test_bad_images(shape):
+    for view in (weak, strong):
+        with pytest.raises(UserError):
+            view(rng.root(0), jnp.zeros(shape, jnp.uint8), AugmentOptions())
+
+
+# --- many images and clients
+
+
+@pytest.mark.parametrize('view', [weak, strong])
+def test_clients_in_loops_and_losses_draw_as_each_alone(view):
+    """In a scan inside of a differentiated loss, with vmap over clients inside; and with a loop under vmap."""
+    images, options = jnp.asarray(images_of(4, 8, 12, 12, 3)), AugmentOptions(cutout=4)
+    keys = jax.vmap(lambda i: rng.fold(rng.root(0), 'client', i))(jnp.arange(4))
+    alone = jax.jit(view, static_argnums=2)
+
+    def loss(w):
+        def step(total, i):
+            stepped = jax.vmap(lambda key: rng.fold(key, 'step', i))(keys)
+            out = jax.vmap(view, in_axes=(0, 0, None))(stepped, images, options)
+            return total + jnp.sum(w * out.astype(jnp.float32)), out
+
+        return jax.lax.scan(step, 0.0, jnp.arange(2))
+
+    gradient, result = jax.jit(jax.grad(loss, has_aux=True))(0.5)
+    np.testing.assert_allclose(gradient, np.asarray(result, np.float64).sum(), rtol=1e-5)
+    for i in range(2):
+        for a in range(4):
+            np.testing.assert_array_equal(result[i, a], alone(rng.fold(keys[a], 'step', i), images[a], options))
+    assert (result[0] != result[1]).any()
+
+    def twice(key, images):
+        return jax.lax.fori_loop(0, 2, lambda i, x: view(rng.fold(key, 'step', i), x, options), images)
+
+    np.testing.assert_array_equal(
+        jax.jit(jax.vmap(twice))(keys, images)[1], alone(rng.fold(keys[1], 'step', 1), result[0, 1], options)
+    )
+
+
+@pytest.mark.parametrize(
+    ('name', 'changed'), [*(('mc', n) for n in (1, 16, 17, 70)), ('semifl', 33), ('fixmatch', 33), ('fedmatch', 33)]
+)
+def test_any_number_of_images_is_changed(name, changed):
+    """An image has the same result beside any number of others that an operation changes as alone."""
+    draws, kind = np.random.default_rng(changed), variant_of(name)
+    images = draws.integers(0, 256, (70, 3, 8, 8), np.uint8)
+    if kind.alpha:
+        images = np.concatenate([images, 255 * draws.integers(0, 2, (70, 1, 8, 8), np.uint8)], axis=1)
+    identity = kind.operations.index('Identity')
+    op = np.full(70, identity)
+    others = np.flatnonzero(np.arange(len(kind.operations)) != identity)
+    op[draws.permutation(70)[:changed]] = draws.choice(others, changed)
+    levels = draws.integers(kind.first, kind.levels, 70), draws.choice([-1, 1], 70), draws.random(70) < 0.9
+    center = (8 * draws.random((70, 2)).astype(np.float32),) if name == 'semifl' else ()
+
+    def results(rows):
+        op_, v, sign, applied, *rest = (jnp.asarray(x[rows]) for x in (op, *levels, *center))
+        return np.asarray(randaugment(jnp.asarray(images[rows]), op_, v, sign, applied, kind, *rest))
+
+    together = results(slice(None))
+    for b in range(70):
+        np.testing.assert_array_equal(together[b], results(slice(b, b + 1))[0])

@@ -1,0 +1,155 @@
+"""Partitions in files: what a file gives back, and every file that is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+from semisfl_jax import data
+from semisfl_jax.core.errors import UserError
+from tests.partitions import SKEWED, config_of, dataset_of, rewrite
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """A data set, its configuration, its partition and the file."""
+    dataset, config = dataset_of(SKEWED), config_of(partition='dirichlet', client_labels=40)
+    made = data.make_partition(dataset, config)
+    data.save(made, tmp_path / 'partition.npz')
+    return dataset, config, made, tmp_path / 'partition.npz'
+
+
+def test_a_file_gives_back_the_partition(saved, tmp_path):
+    dataset, config, made, path = saved
+    read = data.load_for(path, dataset, config)
+    assert (read.content_hash, read.settings) == (made.content_hash, made.settings)
+    for mine, yours in zip(
+        (made.server_index, *made.client_index, *made.client_labeled_index),
+        (read.server_index, *read.client_index, *read.client_labeled_index),
+        strict=True,
+    ):
+        np.testing.assert_array_equal(mine, yours)
+    data.save(read, tmp_path / 'again.npz')
+    assert (tmp_path / 'again.npz').read_bytes() == path.read_bytes()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ['again.npz', 'partition.npz']
+
+
+def test_a_split_made_by_hand_is_used_as_it_is(tmp_path, caplog):
+    """No settings, no labels at the clients, and nothing to warn of."""
+    dataset, config = dataset_of(SKEWED), config_of(num_clients=2, num_active=1)
+    rows = {'server_index': np.arange(3), 'client_index': (np.arange(3, 9), np.arange(9, 700))}
+    made = data.Partition(dataset=dataset.name, checksum=dataset.checksum, settings={}, **rows)
+    assert [len(known) for known in made.client_labeled_index] == [0, 0]
+    data.save(made, tmp_path / 'p.npz')
+    np.testing.assert_array_equal(
+        data.load_for(tmp_path / 'p.npz', dataset, config).client_index[1], rows['client_index'][1]
+    )
+    assert not caplog.records
+
+
+def test_a_file_with_other_settings_says_which(tmp_path, caplog):
+    dataset = dataset_of([500] * 4)
+    changes = {'num_labeled': 200, 'client_labels': 200, 'num_clients': 8, 'k_s': 0, 'mu': 1, 'num_unlabeled': 800}
+    changes |= {'partition': 'dirichlet_class', 'labeled_partition': 'classes', 'alpha': 0.5, 'mismatch': 0.5}
+    ignored = {'client_labels': 40, 'mu': 0, 'ignored_labeled': 'dropped'}
+    for given, other, named in (
+        (changes, {}, []),
+        (changes, {'mismatch': 0.0, 'min_images': 5}, ['min_images', 'mismatch']),
+        (changes, {'num_unlabeled': 0}, ['num_unlabeled']),
+        (changes, {'labeled_partition': 'dirichlet', 'labeled_alpha': 1.0}, ['labeled_alpha', 'labeled_partition']),
+        (ignored, {'ignored_labeled': 'unlabeled'}, ['ignored_labeled']),
+    ):
+        made = data.make_partition(dataset, config_of(**given))
+        data.save(made, tmp_path / 'p.npz')
+        caplog.clear()
+        read = data.load_for(tmp_path / 'p.npz', dataset, config_of(**given | other))
+        assert (read.content_hash, read.settings) == (made.content_hash, made.settings)
+        assert [record.getMessage().split('=')[0] for record in caplog.records] == named
+
+
+# --- refused
+
+
+@pytest.mark.parametrize(
+    'write',
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(b''),
+        lambda path: path.write_bytes(path.read_bytes()[:100]),
+        lambda path: path.write_bytes(path.read_bytes()[:-20]),
+        lambda path: np.savez(path, rows=np.arange(3)),
+        lambda path: np.savez(path, rows=np.array([{}], object)),
+        lambda path: rewrite(path, server_index=np.arange(3.0)),
+        lambda path: rewrite(path, server_index=np.arange(60)),
+    ],
+)
+def test_a_damaged_file_and_one_of_another_kind_are_refused(saved, write):
+    dataset, config, _, path = saved
+    write(path)
+    with pytest.raises(UserError, match=r'partition\.npz'):
+        data.load_for(path, dataset, config)
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(saved):
+    dataset, config, made, path = saved
+    content = path.read_bytes()
+    refused = 0
+    for position in range(0, len(content), len(content) // 150):
+        path.write_bytes(content[:position] + bytes([content[position] ^ 0x55]) + content[position + 1 :])
+        try:
+            assert data.load_for(path, dataset, config).content_hash == made.content_hash  # in the zip's padding
+        except UserError:
+            refused += 1
+    assert refused > 75
+
+
+def test_a_file_for_something_else_is_refused(saved):
+    _, config, _, path = saved
+    with pytest.raises(UserError, match=r'c0ffee.*0ther'):
+        data.load_for(path, dataset_of(SKEWED, checksum='0ther'), config)
+    with pytest.raises(UserError, match='num_clients=7'):
+        data.load_for(path, dataset_of(SKEWED), config_of(num_clients=8))
+
+
+@pytest.mark.parametrize(
+    ('part', 'message'),
+    [
+        ({'server_index': [0, 1, 700]}, 'rows that the data set does not have'),
+        ({'server_index': [-1, 1, 2]}, 'rows that the data set does not have'),
+        ({'server_index': [0, 1, 3]}, 'twice'),
+        ({'server_index': [0, 705]}, 'unknown'),
+        ({'server_index': []}, r'k_s=100'),
+        ({'client_index': [[3, 4], []]}, 'a client without images'),
+    ],
+)
+def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):
+    dataset = dataset_of(SKEWED, unknown=10 if part.get('server_index') == [0, 705] else 0)
+    rows = {'server_index': [0, 1, 2], 'client_index': [[3, 4], [5]], **part}
+    made = data.Partition(
+        dataset=dataset.name,
+        checksum=dataset.checksum,
+        settings={},
+        server_index=np.array(rows['server_index'], np.int32),
+        client_index=tuple(np.array(held, np.int32) for held in rows['client_index']),
+    )
+    data.save(made, tmp_path / 'p.npz')
+    with pytest.raises(UserError, match=message):
+        data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1))
+    if not rows['server_index']:
+        data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1, k_s=0))
+
+
+def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
+    dataset, _, made, path = saved
+    with pytest.raises(UserError, match=r'config\.data\.client_labels=40'):
+        data.load_for(path, dataset, config_of(partition='dirichlet'))
+    for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
+        data.load_for(path, dataset, config_of(partition='dirichlet', **accepted))
+    data.save(dataclasses.replace(made, client_labeled_index=()), tmp_path / 'none.npz')
+    with pytest.raises(UserError, match=r'config\.data\.client_labels=0'):
+        data.load_for(tmp_path / 'none.npz', dataset, config_of(partition='dirichlet', client_labels=40))
+
+
+def test_a_folder_that_cannot_be_written_is_named(saved, tmp_path):
+    with pytest.raises(UserError, match=r'partition\.npz'):
+        data.save(saved[2], saved[3] / 'p.npz')
