@@ -427,7 +427,7 @@ OTHERS = [
 CLIENTS = [
     *of(
         'core/clients.py',
-        'parallel parallel_cpu memory devices',
+        'parallel memory devices',
         ('chunks do nothing', 'return partial(_in_turn, chunk) if chunk else', 'return partial(_in_turn, 0) if 0 else'),
         ('chunks keep their activations', 'jax.checkpoint(one) if chunk else one', 'one'),
         ('chunks of one', 'batch_size=chunk if chunk > 1 else None', 'batch_size=None'),
@@ -473,7 +473,7 @@ CLIENTS = [
 SPLITS = [
     *of(
         'data/partition.py',
-        'data_partition data_labeled_partition data_partition_labels validation',
+        'data_partition data_partitioners data_apportion data_partition_file validation',
         ('the images of the server at the clients, too', 'pool.append(rows[total:])', 'pool.append(rows)'),
         (
             'every seed splits alike',
@@ -488,14 +488,14 @@ SPLITS = [
     ),
     *of(
         'data/apportion.py',
-        'data_partition data_labeled_partition',
+        'data_partition data_partitioners data_apportion',
         ('the smallest remainder is rounded up', 'np.argsort(-remainder', 'np.argsort(remainder'),
         ('leftovers at the first clients', 'start += left', 'start += 0'),
         ('rows do not add up', 'within(entries, (demand, demand)', 'within(entries, (0 * demand, demand)'),
     ),
     *of(
         'data/partitioners.py',
-        'data_partition data_labeled_partition data_partition_labels',
+        'data_partition data_partitioners data_apportion data_partition_file',
         ('one concentration for all', 'dirichlet(np.full(classes, settings.alpha)', 'dirichlet(np.full(classes, 1.0)'),
         ('full clients get more', 'shares[k] * (held < full)', 'shares[k]'),
         ('too few images for a client', 'dealt.sum(axis=1).min() >= least and ', ''),
@@ -560,18 +560,18 @@ RUNS = [
     ),
     *of(
         'training/evaluation.py',
-        'train_evaluate trivial train_metrics',
+        'train_run trivial train_metrics',
         (
             'padding is scored',
             'valid = place((np.arange(len(filled)) < count)',
             'valid = place((np.arange(len(filled)) >= 0)',
         ),
         ('the last images are not scored', '-(-count // min(batch_size, count))', 'count // min(batch_size, count)'),
-        ('the first of several models', 'task.score.best(values)', 'values[0]', 'm_fed mfed_local train_evaluate'),
+        ('the first of several models', 'task.score.best(values)', 'values[0]', 'm_fed mfed_local train_run'),
     ),
     *of(
         'training/metrics.py',
-        'train_metrics train_stops reopen',
+        'train_metrics train_stops train_run',
         ('the first evaluations', '*scores)[-_LAST:]', '*scores)[:_LAST]'),
         ('deviation of a population', 'ddof=1', 'ddof=0'),
         ('lines of an interrupted run stay', 'for text in _lines(path)[:rounds])', 'for text in _lines(path))'),
@@ -581,7 +581,7 @@ RUNS = [
     ),
     *of(
         'training/outputs.py',
-        'train_run train_stops reopen train_foreign',
+        'train_run train_stops train_foreign',
         ('a run that is longer begins again', 'if completed > rounds:', 'if False:'),
         ('another split goes on', '.content_hash != partition.content_hash', ".content_hash == ''"),
         ('a shorter run is done', "summary['rounds'] >= rounds", 'True'),
@@ -605,7 +605,7 @@ RUNS = [
     ),
     *of(
         'training/driver.py',
-        'trials trials_images',
+        'trials',
         (
             'one cohort for all trials',
             'lambda *leaves: np.stack(leaves), *cohorts',
@@ -643,7 +643,7 @@ STUDIES = [
 METHODS = [
     *of(
         'algorithms/fedmatch.py',
-        'fedmatch fedmatch_by_hand',
+        'fedmatch',
         ('a client helps itself', 'others = known & (jnp.arange(known.shape[0]) != client)', 'others = known'),
         ('the farthest help', '-jnp.where(others, distance, jnp.inf)', 'jnp.where(others, distance, -jnp.inf)'),
         (
@@ -687,10 +687,10 @@ METHODS = [
     ),
     *of(
         'algorithms/semifl.py',
-        'semifl semifl_pieces',
+        'semifl',
         ('mixed the wrong way', 'share * weak + (1 - share) * other', '(1 - share) * weak + share * other'),
         ('passes without end', 'jnp.minimum(steps, -(-options.max_passes', 'jnp.maximum(steps, -(-options.max_passes'),
-        ('statistics of a share of a batch', 'x / ((1 - MOMENTUM) * count)', 'x / count', 'static_batch_norm semifl'),
+        ('statistics of a share of a batch', 'x / ((1 - MOMENTUM) * count)', 'x / count', 'batch_norm semifl'),
         ('nobody sits out', 'participates = sets.num_confident > 0', 'participates = sets.num_confident >= 0'),
         ('the server leaps', 'optax.apply_updates(start, updates))', 'trainable(average))'),
         ('doubtful images are drawn', 'Sets(jnp.argsort(~confident', 'Sets(jnp.argsort(confident'),
@@ -708,7 +708,7 @@ METHODS = [
     ),
     *of(
         'algorithms/fedswitch.py',
-        'fedswitch switching',
+        'fedswitch',
         ('teacher and student swapped', 'trusts_student = ~by_teacher(', 'trusts_student = by_teacher('),
         ('images that are doubtful count', 'counted[..., None], axis=-2)', '1.0, axis=-2)'),
     ),
