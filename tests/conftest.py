@@ -1,10 +1,10 @@
-"""How tests compile: without optimization, and once for a session, shared with the processes they start; how they are
-dealt to the workers of `pytest -n`; and when the last may begin (--minutes)."""
+"""How tests compile: without optimization, and once, for all workers, the processes they start and later sessions; and
+how tests are dealt to the workers of `pytest -n`."""
 
 import ctypes
 import gc
 import os
-import time
+import shutil
 from pathlib import Path
 
 # Before JAX reads them. Most of the time of the tests goes into compiling, most of that into code faster than a toy
@@ -26,14 +26,8 @@ from tests import sharing  # noqa: E402
 # beside what dropping does not give back.
 FULL, GROWTH = 1100 * 2**20, 400 * 2**20
 KEPT_FROM_SECONDS = 0.0  # the small programs of step-by-step twins are shared between files and workers, too
+KEPT_BYTES = 2**30  # of programs, from earlier sessions
 LONGEST = ('matrix', 'keys', 'as_for_users', 'devices', 'train_stops', 'fedmatch')  # files that begin first
-STARTED = time.monotonic()
-
-
-def pytest_addoption(parser):
-    group = parser.getgroup('time')
-    group.addoption('--minutes', type=float, help='skip, and say so, tests that would begin after so many minutes')
-    group.addoption('--first-file', type=int, default=0, help='begin with this file, counted around; for --minutes')
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -43,10 +37,16 @@ def pytest_cmdline_main(config):
         config.option.dist, config.option.loadscopereorder = 'loadfile', False
 
 
+def pytest_configure(config):
+    """The programs of many earlier sessions go."""
+    if hasattr(config, 'cache') and not hasattr(config, 'workerinput'):
+        folder = config.cache.mkdir('programs')
+        if sum(file.stat().st_size for file in folder.iterdir()) > KEPT_BYTES:
+            shutil.rmtree(folder)
+
+
 def pytest_collection_modifyitems(config, items):
     names = list(dict.fromkeys([*(f'test_{name}.py' for name in LONGEST), *(item.path.name for item in items)]))
-    first = config.getoption('--first-file') % len(names)
-    names = names[first:] + names[:first]
     items.sort(key=lambda item: names.index(item.path.name))
     if os.environ['XLA_FLAGS'] == UNOPTIMIZED:
         for item in items:
@@ -54,22 +54,15 @@ def pytest_collection_modifyitems(config, items):
                 item.add_marker(pytest.mark.skip(reason='tests/test_as_for_users.py runs it'))
 
 
-@pytest.hookimpl(tryfirst=True)
-def pytest_runtest_setup(item):
-    minutes = item.config.getoption('--minutes')
-    if minutes is not None and time.monotonic() - STARTED > 60 * minutes:
-        pytest.skip(f'the {minutes:g} minutes of --minutes are over')
-
-
 @pytest.fixture(scope='session', autouse=True)
-def compilation_cache(tmp_path_factory):
-    """Compiles a program once per session, however many runs and workers need it, and traces it once per file."""
-    folder = tmp_path_factory.getbasetemp()
-    if 'PYTEST_XDIST_WORKER' in os.environ:
-        folder = folder.parent
-    folder = os.environ.get('TESTS_CACHE') or str(Path(folder, 'compilation_cache'))
+def compilation_cache(pytestconfig, tmp_path_factory):
+    """Compiles a program once, however many runs, workers and sessions need it, and traces it once per file."""
+    if not (folder := os.environ.get('TESTS_CACHE')):
+        cache = getattr(pytestconfig, 'cache', None)  # none with -p no:cacheprovider
+        folder = str(cache.mkdir('programs') if cache else tmp_path_factory.getbasetemp() / 'programs')
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv('JAX_COMPILATION_CACHE_DIR', folder)
+        patch.setenv('TESTS_CACHE', folder)  # of tests in processes of their own
         jax.config.update('jax_compilation_cache_dir', folder)
         jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
         patch.setattr(machine, 'KEPT_FROM_SECONDS', KEPT_FROM_SECONDS)
