@@ -134,7 +134,8 @@ def _cell(c: claims_lib.Comparison, ratio: bool, most: int) -> str:
     scale, digits = (100.0, '+.0f') if ratio else (1.0, '+.2f')
     mean, low, high = (format(scale * value, digits).replace('-', '−') for value in (c.mean, c.low, c.high))
     seeds = f', n={c.seeds}' if c.seeds < most else ''
-    return f'{MARKS[c.verdict]} {mean} [{low}, {high}], p={c.p:.2g}{seeds}'
+    p = f', p={c.p:.2g}' if math.isfinite(c.p) else ''
+    return f'{MARKS[c.verdict]} {mean} [{low}, {high}]{p}{seeds}'
 
 
 def _command(item: claims_lib.Judged) -> str:

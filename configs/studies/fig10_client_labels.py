@@ -8,7 +8,7 @@ from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.studies.spec import Table
 
-TOTAL = {'smoke': 100, 'cpu': 1000, 'digits': 100, 'mnist': 500, 'full': 5000}
+TOTAL = {'smoke': 100, 'cpu': 1000, 'digits': 100, 'mnist': 500, 'cifar': 1000, 'full': 5000}
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the labels, at the clients
 ROWS = {'client labels used': 7, 'client labels ignored': 0}  # -> config.federation.mu
 

@@ -15,6 +15,7 @@ LABELS = {
     'cpu': (100, 250, 1000),
     'digits': (20, 40, 80),
     'mnist': (50, 100, 250),
+    'cifar': (250, 1000),
     'full': (250, 500, 1000, 2000, 4000),
 }
 PSEUDO_LABELS = {'masked out': Measure('masked_out'), 'impurity': Measure('impurity')}

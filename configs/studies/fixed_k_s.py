@@ -11,10 +11,17 @@ from semisfl_jax.configs.studies import scales
 
 from semisfl_jax.studies.spec import Measure, Table
 
-FIXED = {'smoke': (5, 20), 'cpu': (5, 20), 'digits': (2, 5, 10, 20, 40), 'mnist': (2, 5, 10, 20, 40)}
+FIXED = {'smoke': (5, 20), 'cpu': (5, 20), 'digits': (2, 5, 10, 20, 40), 'mnist': (2, 5, 10, 20, 40), 'cifar': (5, 20)}
 FIXED |= {'full': (10, 25, 50, 100, 200)}
 ADAPTIVE = 'adaptive'
-LABELS = {'smoke': (40,), 'cpu': (1000,), 'digits': (20, 40, 80), 'mnist': (50, 100, 250), 'full': (250, 4000)}
+LABELS = {
+    'smoke': (40,),
+    'cpu': (1000,),
+    'digits': (20, 40, 80),
+    'mnist': (50, 100, 250),
+    'cifar': (250, 1000),
+    'full': (250, 4000),
+}
 
 
 def get_config(scale: str = '') -> ConfigDict:

@@ -1,7 +1,8 @@
 """What the scales of all studies have in common.
 
 `smoke` (digits) and `cpu` (Fashion-MNIST) are short, to try everything out. `digits` and `mnist` train small models
-until their accuracy no longer rises, with enough seeds to see differences of about a point. `full` is the paper.
+until their accuracy no longer rises, with enough seeds to see differences of about a point. `cifar` does so on one of
+the paper's own data sets, with its smaller network and a fifth of its iterations. `full` is the paper.
 
 Differences from a file in configs/ are set here and in the studies, and appear in every command of a report.
 """
@@ -26,6 +27,7 @@ COSTS = {  # scale -> what it uses and how long it takes, for the error message 
     'cpu': 'Fashion-MNIST, prepared beforehand, an hour or two on 2 cores',
     'digits': 'digits to convergence, ten seeds, half an hour to five hours on 2 cores, no download',
     'mnist': 'MNIST, prepared beforehand, to convergence, five seeds, a night on 2 cores',
+    'cifar': "CIFAR-10, prepared beforehand, the paper's CNN, three seeds, days on 2 cores",
     'full': "the paper's data, 1,000 rounds and ten seeds, days on accelerators",
 }
 SEEDS = {
@@ -33,19 +35,26 @@ SEEDS = {
     'cpu': (0, 1, 2),
     'digits': tuple(range(10)),
     'mnist': tuple(range(5)),
+    'cifar': (0, 1, 2),
     'full': tuple(range(10)),
 }
 # Of all trials at scale `full`; at the small scales each seed draws its own split, also under the settings of the code.
-PARTITION_SEED = {'smoke': -1, 'cpu': -1, 'digits': -1, 'mnist': -1, 'full': 2020}
-STAND_IN = {'smoke': 'digits', 'cpu': 'fashion_mnist', 'digits': 'digits', 'mnist': 'mnist'}  # file in configs/
-STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST', 'digits': 'digits', 'mnist': 'MNIST'}
+PARTITION_SEED = {'smoke': -1, 'cpu': -1, 'digits': -1, 'mnist': -1, 'cifar': -1, 'full': 2020}
+STAND_IN = {
+    'smoke': 'digits',
+    'cpu': 'fashion_mnist',
+    'digits': 'digits',
+    'mnist': 'mnist',
+    'cifar': 'cifar10',
+}  # file in configs/
+STAND_IN_NAME = {'smoke': 'digits', 'cpu': 'Fashion-MNIST', 'digits': 'digits', 'mnist': 'MNIST', 'cifar': 'CIFAR-10'}
 # Spread of the differences between two methods over seeds, for the number of seeds that a study should have
 PILOT = {
     'cpu': Pilot(0.7, 'three seeds of results/table3-cpu'),
     'digits': Pilot(2.5, 'ten seeds of results/table3-digits'),
     'mnist': Pilot(0.6, 'five seeds of results/table3-mnist'),
 }
-FEW_LABELS = {'smoke': 20, 'cpu': 100, 'digits': 20, 'mnist': 50}  # in place of CIFAR-10's 250
+FEW_LABELS = {'smoke': 20, 'cpu': 100, 'digits': 20, 'mnist': 50, 'cifar': 250}  # in place of CIFAR-10's 250
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits and a few short rounds, to try everything out. "
     'No accuracy here says anything about a method.',
@@ -54,13 +63,16 @@ WARNING = {
     'digits': "Data and scale are not the paper's: scikit-learn's digits and a model of 46,730 parameters, trained to "
     'convergence.',
     'mnist': "Data and scale are not the paper's: MNIST with 100 labels and a small CNN, trained to convergence.",
+    'cifar': "The scale is not the paper's: its data, but 1,000 labels, its CNN for SVHN, 5 active clients, batches of "
+    '32, and 400 rounds of a fifth of the iterations.',
     'full': '',
 }
+MODEL_OF_PAPER = {'cifar': 'AlexNet'}  # of its numbers that stand beside runs of another model
 UNIFORM = {'federation.partition': 'uniform'}
 # Fig. 5 and 6 need the round that reaches an accuracy, and studies share runs. CONVERGED may say otherwise.
 EVALUATED = {'eval_every': 1}
 # For studies of K_s, which on the digits starts to decrease after about fifty rounds.
-LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'digits': {}, 'mnist': {}, 'full': {}}
+LONGER = {'smoke': {'rounds': 100}, 'cpu': {'rounds': 100}, 'digits': {}, 'mnist': {}, 'cifar': {}, 'full': {}}
 # Rows below and above the methods of a comparison: the server alone; all of SemiSFL but pseudo-labels; true labels in
 # their place, which no method has.
 LINES = {
@@ -86,6 +98,12 @@ CONVERGED = {
         'frequency.horizon': 20,
         'frequency.check_every': 20,
     },
+}
+CONVERGED['cifar'] = CONVERGED['mnist'] | {
+    'rounds': 400,
+    'eval_every': 10,
+    'data.num_labeled': 1000,
+    'model.name': 'cnn',
 }
 
 
@@ -133,6 +151,9 @@ def cell(
     change(config, _settings(scale, config) | changes, f'{row} / {column}')
     if measure == ACCURACY and scale in CONVERGED:
         measure = LATE_ACCURACY
+    if published and scale in MODEL_OF_PAPER:
+        labels = [] if config.data.num_labeled == published.labels else [f'{published.labels:,} labels']
+        published = published._replace(differs=', '.join([*labels, MODEL_OF_PAPER[scale]]))
     return spec.cell(row, column, base, config, unchanged, published, measure)
 
 

@@ -49,14 +49,15 @@ def get_config(scale: str = '') -> ConfigDict:
                     settings = {**rows['Fed-SHVR'], **ALPHA0[row], **of_labels, **distribution}
                     column, measure = f'{name}, {labels}, T = {after}', Measure('accuracy_after', after)
                     weights.append(shvr.cell(scale, row, column, settings, None, measure))
+    figures = FIGURES[: len(times)]  # no curves of a single round
     tables = [
-        Table('Table I: test accuracy', tuple(cells), 'Method', 'Fed-SHVR', FIGURES),
+        Table('Table I: test accuracy', tuple(cells), 'Method', 'Fed-SHVR', figures),
         Table(
             'Weight of the pseudo-labels',
             tuple(weights),
             'alpha0',
             next(iter(ALPHA0)),
-            FIGURES,
+            figures,
             'Soft labels: alpha1 = 0.75, alpha2 = 0.1; hard labels: alpha1 = alpha2 = 0.',
         ),
     ]

@@ -175,4 +175,5 @@ def _paper(paper: Paper, unit: str) -> str:
     decimals = paper.decimals or (1 if paper.deviation is None else 2)
     digits = f'.{decimals}f' if unit == '%' else 'g'
     mean, spread = format(paper.mean, digits), paper.error if paper.deviation is None else paper.deviation
-    return mean if spread is None else f'{mean} ({spread:{digits}})'
+    number = mean if spread is None else f'{mean} ({spread:{digits}})'
+    return f'{number}, {paper.differs}' if paper.differs else number

@@ -30,7 +30,7 @@ FIGURES = {
     'loss_rounds': "The clients' objective at the server's model, F, against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
-SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'one_round', 'full')  # a study need not have all
+SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'cifar', 'one_round', 'full')  # a study need not have all
 
 
 class Paper(NamedTuple):
@@ -42,6 +42,7 @@ class Paper(NamedTuple):
     labels: int | None  # config.data.num_labeled; None: it had a truth for all images
     deviation: float | None = None  # standard deviation over its runs, if that is what it gives
     decimals: int | None = None  # of a percentage as printed; None: one, or two with deviations
+    differs: str = ''  # what it was measured with, where that is not the run's labels and model
 
 
 class Measure(NamedTuple):
@@ -79,14 +80,15 @@ class Cell:
     @property
     def paper(self) -> Paper | None:
         """The paper's number, None if the run has different data: another set or label count, synthetic images, or
-        fewer for training because some are held out; or if it is not the method itself (`pseudo_labels`)."""
+        fewer for training because some are held out; or if it is not the method itself (`pseudo_labels`). A number that
+        says what `differs` is for any count."""
         data, published = self.config.data, self.published
         if published is None or data.name != published.data or data.fake or data.num_validation:
             return None
         if self.config.pseudo_labels != 'method':
             return None
         all_of_it = published.labels is None and not data.num_unlabeled
-        return published if all_of_it or data.num_labeled == published.labels else None
+        return published if published.differs or all_of_it or data.num_labeled == published.labels else None
 
 
 @dataclasses.dataclass(frozen=True)
