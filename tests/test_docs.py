@@ -12,7 +12,7 @@ from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec, sweeps
-from tests import notebooks, pages, runs
+from tests import pages, runs
 
 ROOT = Path(launch.__file__).parent
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -55,32 +55,11 @@ def test_links_lead_somewhere(page):
 
 
 def test_links_to_lines_lead_to_what_they_name():
-    links = [
-        (page, *link) for page in PAGES for link in re.findall(r'\[([^\]]*)\]\(([^)#]+\.py)#L(\d+)\)', prose(page))
-    ]
+    pattern = r'\[([^\]]*)\]\(([^)#]+\.py)#L(\d+)\)'
+    links = [(page, *link) for page in PAGES for link in re.findall(pattern, prose(page))]
     assert len(links) > 20
     for page, name, path, line in links:
         assert int(line) in pages.defined(name.strip('`'), page.parent / path), f'{name}: run python -m tests.pages'
-
-
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_commands_fit_a_page(page):
-    """A command needs no scrolling on a page of GitHub, which is 112 characters wide."""
-    for language, block in FENCE.findall(page.read_text()):
-        if language != 'python':
-            assert [line for line in block.splitlines() if len(line) > 112] == []
-
-
-def test_the_readme_is_short():
-    assert len((ROOT / 'README.md').read_text().split()) <= 1100
-
-
-def test_pictures_say_what_they_show():
-    for page in PAGES:
-        text = prose(page)
-        for alt in re.findall(r'!\[([^\]]*)\]\(', text):
-            assert len(alt.split()) > 5, f'{page.name}: {alt}'
-        assert text.count('<img') == len(re.findall(r'<img [^>]*alt="[^"]{30,}"', text)), page.name
 
 
 def named_keys(text):
@@ -97,17 +76,6 @@ def exists(key):
     return key in KEYS or key in GROUPS or key in OF_MANY_RUNS
 
 
-@pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_keys_exist(page):
-    text = page.read_text()
-    assert [key for key in named_keys(text) if not exists(key)] == []
-
-
-def test_keys_that_do_not_exist_are_found():
-    text = 'with `--config.data.nome=x` and `local.epoch`, `queue`, `local.epochs=3`, `frequency.alpha`'
-    assert [key for key in named_keys(text) if not exists(key)] == ['data.nome', 'local.epoch']
-
-
 def assignments(text):
     """`key=value` in back quotes, of keys without a dot as well."""
     for code in re.findall(r'(?<!`)`([^`\n]+)`(?!`)', text):
@@ -117,9 +85,14 @@ def assignments(text):
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_assignments_are_to_keys(page):
-    unknown = [key for key in assignments(prose(page)) if not exists(key)]
-    assert unknown == []
+def test_keys_exist(page):
+    named = (*named_keys(page.read_text()), *assignments(prose(page)))
+    assert [key for key in named if not exists(key)] == []
+
+
+def test_keys_that_do_not_exist_are_found():
+    text = 'with `--config.data.nome=x` and `local.epoch`, `queue`, `local.epochs=3`, `frequency.alpha`'
+    assert [key for key in named_keys(text) if not exists(key)] == ['data.nome', 'local.epoch']
 
 
 def keys_of_tables(text):
@@ -218,7 +191,7 @@ def run_blocks(sources, small, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
+def test_the_python_of_the_readme_runs(monkeypatch, tmp_path):
     (source,) = re.findall(r'(?s)```python\n(.*?)```', (ROOT / 'README.md').read_text())
     monkeypatch.chdir(tmp_path)
     assert source.count('rounds=50') == 1
@@ -226,10 +199,6 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path, capsys):
     exec(compile(source.replace('rounds=50', 'rounds=2'), 'README.md', 'exec'), namespace)
     assert namespace['result'].summary['rounds'] == 2
     assert namespace['metrics']['round'] == 1
-    assert (tmp_path / 'runs' / 'a' / 'summary.json').exists()
-    loss, accuracy = capsys.readouterr().out.splitlines()[-1].split(' ', 1)
-    assert float(loss) == namespace['metrics']['loss_supervised']
-    assert 'teacher' in accuracy
     assert namespace['logits'].shape == (360, 10)
 
 
@@ -256,10 +225,3 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     np.testing.assert_array_equal(metrics['loss_unlabeled'], metrics['loss_soft'])
     assert np.isfinite(metrics['loss_soft']).all()
     assert np.isnan(metrics['loss_consistency']).all()  # there is none
-
-
-def test_the_notebook_has_the_method_of_the_page():
-    cells = notebooks.cells('your_own_method')
-    assert blocks('your-own.md')[0].strip() in cells
-    lines = [line for line in blocks('your-own.md')[0].splitlines() if line]
-    assert len(lines) <= 60

@@ -1,16 +1,15 @@
 """Every plot function draws the data it was given, with expected numbers from arithmetic by hand."""
 
-import ast
-from pathlib import Path
 from types import SimpleNamespace
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from matplotlib.colors import to_rgb
 
-from semisfl_jax import plots
+from semisfl_jax import tasks
 from semisfl_jax.plots import collect, curves, draw, inside, style
-from semisfl_jax.training import diagnostics
-from tests.plots_toy import made_up
+from semisfl_jax.training import diagnostics, load
 
 NAN = float('nan')
 TWO = [
@@ -53,9 +52,7 @@ def test_k_s_holds_until_the_next_round(drawn):
     _, ax = drawn()
     curves.k_s(ax, [curves.Curve('SemiSFL', np.array([1.0, 2.0, 3.0]), np.array([20.0, 20.0, 13.0]), np.full(3, NAN))])
     (line,) = ax.lines
-    assert points(line) == [[1, 20], [2, 20], [3, 13]]
-    assert line.get_drawstyle() == 'steps-post'
-    assert ax.get_ylim()[0] == 0
+    assert (points(line), line.get_drawstyle()) == ([[1, 20], [2, 20], [3, 13]], 'steps-post')
 
 
 def test_pseudo_labels_show_what_is_confident_and_what_is_wrong(drawn, monkeypatch):
@@ -76,13 +73,10 @@ def test_the_partition_has_a_bubble_where_there_are_images(drawn):
     np.testing.assert_allclose(sizes / sizes.max(), [4 / 16, 1 / 16, 1])
 
 
-@pytest.mark.parametrize(('clients', 'shape'), [(15, (1, 2)), (16, (2, 1))])
-def test_labeled_images_have_a_panel(drawn, monkeypatch, clients, shape):
-    """Next to the unlabeled ones, or below them."""
-    unlabeled, labeled = np.full((clients, 2), 7), np.eye(clients, 2, dtype=int) * 3
+def test_labeled_images_have_a_panel(drawn, monkeypatch):
+    unlabeled, labeled = np.full((15, 2), 7), np.eye(15, 2, dtype=int) * 3
     monkeypatch.setattr(collect, 'holdings', lambda folder: np.stack([unlabeled, labeled]))
     figure = draw.FIGURES['partition'].draw(SimpleNamespace(folder=None))
-    assert figure.axes[0].get_subplotspec().get_gridspec().get_geometry() == shape
     assert figure.axes[1].collections[0].get_offsets().tolist() == [[0, 0], [1, 1]]  # client, class
     monkeypatch.setattr(collect, 'holdings', lambda folder: np.stack([unlabeled, 0 * labeled]))
     assert len(draw.FIGURES['partition'].draw(SimpleNamespace(folder=None)).axes) == 1
@@ -96,14 +90,6 @@ def test_confusion_is_a_share_of_the_true_class(drawn):
     np.testing.assert_array_equal(shares, [[75, 25, 0], [NAN, NAN, NAN], [50, 0, 50]])
     texts = [(*text.get_position(), text.get_text()) for text in ax.texts]
     assert texts == [(0, 0, '75'), (1, 0, '25'), (0, 2, '50'), (2, 2, '50')]
-
-
-def test_rates_are_pairs_of_points(drawn):
-    _, ax = drawn()
-    inside.rates(ax, diagnostics.Rates(np.array([0.5, 0.0]), np.array([0.75, NAN])), 'Client')
-    confident, right = ax.lines
-    np.testing.assert_allclose(points(confident), [[0, 50], [1, 0]])
-    np.testing.assert_array_equal(points(right), [[0, 75], [1, NAN]])
 
 
 @pytest.mark.parametrize(('rounds', 'edges'), [([10, 20, 40], [5, 15, 30, 50]), ([4], [3.5, 4, 4.5])])
@@ -134,6 +120,14 @@ def test_the_queue_is_stacked_by_what_is_known_of_its_labels(drawn):
     assert '21 of 30' in ax.get_title()
 
 
+def test_rates_are_pairs_of_points(drawn):
+    _, ax = drawn()
+    inside.rates(ax, diagnostics.Rates(np.array([0.5, 0.0]), np.array([0.75, NAN])), 'Client')
+    confident, right = ax.lines
+    np.testing.assert_allclose(points(confident), [[0, 50], [1, 0]])
+    np.testing.assert_array_equal(points(right), [[0, 75], [1, NAN]])
+
+
 def test_the_gap(drawn, monkeypatch):
     pieces, norm = np.array(['bottom', 'top', 'proj']), np.array([10.0, 1, 0])
     history = [
@@ -146,18 +140,7 @@ def test_the_gap(drawn, monkeypatch):
     assert points(right.lines[0]) == [[5, 90], [10, 95]]
 
 
-def test_points_of_feature_space_stand_by_class(drawn):
-    _, ax = drawn()
-    where = np.array([[0, 0], [2, 1], [4, 8], [10, 10]])
-    inside.feature_space(ax, where, np.array([3, 3, 3, 1]))
-    one, three = ax.collections
-    assert one.get_offsets().tolist() == [[10, 10]]
-    assert three.get_offsets().tolist() == [[0, 0], [2, 1], [4, 8]]
-    assert [(*text.get_position(), text.get_text()) for text in ax.texts] == [(10, 10, '1'), (2, 1, '3')]  # medians
-    assert not np.array_equal(one.get_facecolor(), three.get_facecolor())
-
-
-def test_tsne_is_repeatable_and_separates_what_is_far_apart():
+def test_tsne_separates_what_is_far_apart():
     rng = np.random.default_rng(0)
     apart = np.concatenate([rng.normal(0, 1, (20, 6)), rng.normal(50, 1, (20, 6))])
     plane = collect.tsne(apart)
@@ -167,17 +150,86 @@ def test_tsne_is_repeatable_and_separates_what_is_far_apart():
     assert (distance.argmin(axis=1) // 20 == np.arange(40) // 20).all()
 
 
-def test_matplotlib_is_imported_only_when_a_figure_is_made():
-    for path in Path(plots.__file__).parent.glob('*.py'):
-        top = [node for node in ast.parse(path.read_text()).body if isinstance(node, ast.Import | ast.ImportFrom)]
-        names = [alias.name for node in top for alias in node.names] + [getattr(node, 'module', '') for node in top]
-        assert not [name for name in names if name and name.split('.')[0] in ('matplotlib', 'sklearn')], path
+# --- maps of dense tasks
 
 
-def test_a_figure_of_the_user_is_registered(monkeypatch):
-    monkeypatch.setattr(draw, 'FIGURES', dict(draw.FIGURES))
-    draw.of_run('mine', 'text')(lambda run: f'of {run.seed}')
-    groups = {'algorithm=a': {seed: made_up(seed, [0.5]) for seed in (1, 0)}}
-    assert list(draw.figures(groups, ['mine'])) == [('mine', 'of 0')]
-    groups['algorithm=b'] = {2: made_up(2, [0.5])}
-    assert list(draw.figures(groups, ['mine'])) == [('mine-a', 'of 0'), ('mine-b', 'of 2')]
+def shown(image):
+    """[H, W, 4] colors, as a picture has them."""
+    return np.round(image.to_rgba(image.get_array()), 2)
+
+
+RED = np.full((2, 2, 3), (200, 0, 0), np.uint8)
+WHITE, CLEAR = [1, 1, 1, 1], [0, 0, 0, 0]
+
+
+def test_classes_have_their_colors_and_pixels_without_truth_none(drawn):
+    _, ax = drawn()
+    inside.dense_map(ax, tasks.make('semseg', 3), np.array([[0, 1], [2, 255]], np.uint8), RED)
+    first, second = ([*np.round(to_rgb(color), 2), 1] for color in inside.class_colors(3, background=True)[1:])
+    assert first != second
+    np.testing.assert_array_equal(shown(ax.images[0]), [[WHITE, first], [second, CLEAR]])
+
+
+def test_probabilities_are_white_to_black(drawn):
+    _, ax = drawn()
+    inside.dense_map(ax, tasks.make('edges', 1), np.array([[0.0, 0.5], [1.0, 255]]), RED)
+    (white, _), (black, nothing) = shown(ax.images[0]).tolist()
+    assert (white, black, nothing) == (WHITE, [0, 0, 0, 1], CLEAR)
+
+
+@pytest.mark.parametrize(('name', 'numbers'), [('semseg', ['0', '1', '2']), ('keypoints', ['1', '2', '3'])])
+def test_a_figure_has_images_maps_and_a_key(name, numbers):
+    maps = np.zeros((2, 3, 4, 5), np.uint8)
+    with style.context():
+        figure = inside.predictions(np.zeros((3, 4, 5, 1), np.uint8), [(tasks.make(name, 3), *maps)])
+    assert len(figure.axes) == 3 * 3 + 1
+    key = figure.axes[-1]
+    assert [text.get_text() for text in key.get_yticklabels()] == numbers
+    assert key.get_ylabel() == tasks.make(name, 3).title
+
+
+def test_of_several_models_the_first_is_drawn(monkeypatch):
+    """Images of one pixel, whose number is their row; the models of a task add 1 and 2 to it, or to logit 2."""
+    images = np.arange(8, dtype=np.uint8).reshape(8, 1, 1, 1)
+    truth = {'semseg': images[..., 0] % 3, 'depth': images[..., 0]}
+
+    def predict(state, images):
+        depth = images.astype(jnp.float32) / 100
+        semseg = jnp.concatenate([0 * depth, 0 * depth, state + 0 * depth], axis=-1)
+        return {'semseg': (semseg, -semseg), 'depth': (depth + 0.01, depth + 0.02)}
+
+    trial = SimpleNamespace(
+        algorithm=SimpleNamespace(
+            predict=predict, tasks={n: tasks.make(n, k) for n, k in (('semseg', 3), ('depth', 1))}
+        ),
+        dataset=SimpleNamespace(test_images=images, test_labels=np.array([5, 5, 5, 5, 5, 5, 7, 6]), test_sizes=None),
+        test_truth=truth,
+    )
+    monkeypatch.setattr(load, 'experiment', lambda folder: trial)
+    monkeypatch.setattr(load, 'state', lambda folder, built: (9, jnp.float32(1)))
+    drawn, maps, number, models = collect.predictions('run')
+    rows = [0, 1, 2, 3, 6, 7]
+    assert (number, models, drawn.ravel().tolist()) == (9, 2, rows)
+    assert [task.name for task, _, _ in maps] == ['semseg', 'depth']
+    for task, shown, _ in maps:
+        np.testing.assert_array_equal(shown, truth[task.name][rows])
+    semseg, depth = (predicted.ravel() for _, _, predicted in maps)
+    assert semseg.tolist() == [2] * 6  # the second model has 0
+    np.testing.assert_allclose(depth, [2.54 * (row + 1) for row in rows], rtol=1e-6)
+    # Truths of 2 x 1 and 1 x 3 pixels are drawn as large as the images, by what is under their centers
+    truth['depth'] = np.full((8, 2, 3), 255, np.uint8)
+    truth['depth'][::2, :2, 0], truth['depth'][1::2, 0] = [[5, 6]], [7, 8, 9]
+    trial.dataset.test_sizes = np.array([[2, 1], [1, 3]] * 4)
+    assert collect.predictions('run')[1][1][1].ravel().tolist() == [6, 8, 6, 8, 6, 8]
+
+
+def test_keypoints_are_dots(drawn):
+    _, ax = drawn()
+    inside.dense_map(ax, tasks.make('keypoints', 2), np.array([[0, 2], [1, 255]], np.uint8), RED)
+    (dots,) = ax.collections
+    assert dots.get_offsets().tolist() == [[1, 0], [0, 1]]  # column, row
+
+
+@pytest.mark.parametrize(('most', 'rows'), [(2, [0, 2]), (4, [0, 1, 2, 5]), (9, range(6))])
+def test_images_are_the_first_of_each_label(most, rows):
+    assert collect.various(np.array([3, 3, 1, 3, 1, 2]), most).tolist() == list(rows)

@@ -12,7 +12,7 @@ import pytest
 from semisfl_jax import tasks
 from semisfl_jax.config import command_line
 from semisfl_jax.plots import curves, style
-from semisfl_jax.studies import collect, document, engine, figures, plan, report, spec, statistics
+from semisfl_jax.studies import collect, document, engine, figures, plan, spec, statistics
 from tests import runs, studies_toy
 
 STUDY = studies_toy.study()
@@ -153,14 +153,6 @@ def test_a_command_can_be_given_to_a_shell():
     assert several.command().endswith(''' "--config.data.tasks='semseg','edges'"''')
     scenes = f'--config={runs.ROOT}/configs/digit_scenes.py'
     assert command_line.parse(['launch.py', scenes, '--config.data.tasks=()']).config.data.tasks == ()
-
-
-def test_nothing_run_yet(tmp_path):
-    report.write(tmp_path / 'report', STUDY, collect.find(STUDY, tmp_path, {}))
-    text = (tmp_path / 'report' / 'report.md').read_text()
-    assert '0 of 6 cells are done' in text
-    assert 'not run yet; paper 85.5 (0.5)' in text
-    assert not list((tmp_path / 'report' / 'figures').iterdir())
 
 
 # --- figures

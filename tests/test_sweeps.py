@@ -14,9 +14,6 @@ from semisfl_jax.studies import sweeps
 from semisfl_jax.studies.sweeps import search
 from tests import runs, sweeps_toy
 
-SEMIFL = algorithms.METHODS['semifl']
-SWEEPS = ('digits', 'mnist')
-
 
 def test_every_method_has_ranges_around_its_defaults():
     shared = shared_defaults()
@@ -31,18 +28,17 @@ def test_every_method_has_ranges_around_its_defaults():
 @pytest.mark.parametrize(
     ('key', 'range_', 'why'),
     [
-        ('clustering_weight', log(0.1, 1.0), "does not read it: 'clustering' is not in its uses"),
-        ('fedmatch.lambda_a', log(0.1, 1.0), 'neither an option of the method nor a shared hyper-parameter'),
-        ('lerning_rate', log(0.1, 1.0), 'neither an option of the method nor a shared hyper-parameter'),
-        ('lr_min', log(0.1, 1.0), 'follows lr in proportion'),
-        ('k_u', linear(1, 5), 'how much work a round is'),
-        ('pseudo_labels', choice('method', 'true'), 'an oracle'),
-        ('semifl.global_momentum', linear(0.0, 1.0), r'must be in \[0, 1\)'),
-        ('semifl.order', choice('clients_first', 'clients'), "'clients' is unknown"),
+        ('clustering_weight', log(0.1, 1.0), 'does not read it'),
+        ('fedmatch.lambda_a', log(0.1, 1.0), 'neither an option of the method nor a shared'),
+        ('lr_min', log(0.1, 1.0), 'follows lr'),
+        ('k_u', linear(1, 5), 'how much work'),
+        ('pseudo_labels', choice('method', 'true'), 'oracle'),
+        ('semifl.global_momentum', linear(0.0, 1.0), r'\[0, 1\)'),
+        ('semifl.order', choice('clients_first', 'clients'), "'clients'"),
     ],
 )
 def test_a_range_that_makes_no_sense_is_refused_at_registration(key, range_, why):
-    method = dataclasses.replace(SEMIFL, name='mine', group='semifl', ranges={key: range_})
+    method = dataclasses.replace(algorithms.METHODS['semifl'], name='mine', group='semifl', ranges={key: range_})
     with pytest.raises(ValueError, match=why):
         algorithms.register(method)
     assert 'mine' not in algorithms.METHODS
@@ -53,8 +49,7 @@ def parse(name, scale, *words):
     return command_line.parse(argv, studies=True)
 
 
-@pytest.mark.parametrize('scale', ['smoke', 'cpu'])
-@pytest.mark.parametrize('name', SWEEPS)
+@pytest.mark.parametrize(('name', 'scale'), [('digits', 'smoke'), ('mnist', 'cpu')])
 def test_every_sweep_resolves_and_tunes_on_seeds_that_no_study_has(name, scale):
     sweep = parse(name, scale).config.sweep
     sweeps.check(sweep)
@@ -80,7 +75,6 @@ def test_the_command_changes_trials_and_methods_and_their_configuration():
 
 
 def toy(*entries, trials=1, seeds=(100,), **changes):
-    changes = {key.replace('__', '.'): value for key, value in changes.items()}
     entries = entries or (sweeps.entry('semisfl'),)
     return dataclasses.replace(sweeps_toy.sweep(entries, trials, **changes), seeds=seeds)
 
@@ -89,46 +83,28 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
 
 
 @pytest.mark.parametrize(
-    ('make', 'why'),
+    ('make', 'named'),
     [
-        (lambda: toy(data__eval_split='test', data__num_validation=0), 'eval_split=.test.: a sweep needs .validation.'),
-        (lambda: toy(trials=0), 'config.sweep_trials=0: use 1'),
-        (lambda: toy(seeds=()), 'has no tuning seeds; write --config.seeds'),
-        (lambda: toy(sweeps.entry('semisfl', ranges={})), 'toy, SemiSFL: semisfl has no ranges to search; add some'),
-        (lambda: toy(sweeps.entry('semisfl', ranges=FOREIGN)), 'semifl.mixup_alpha, which semisfl does not read'),
-        (lambda: toy(sweeps.entry('semisfl'), sweeps.entry('semisfl')), "two methods called 'SemiSFL'"),
-        (lambda: toy(lr=1.0), r'config.lr=1.0, .* 0.002 to 0.2 \(log\)'),
-        (lambda: toy(sweeps.entry('semisfl', ranges={'momentum': linear(0.0, 1.5)})), 'config.momentum=1.5'),
-        (lambda: toy(sweeps.entry('semisf')), "algorithm='semisf' is unknown"),
-        (lambda: toy(lerning_rate=1.0), 'config.lerning_rate is not a key'),
+        (lambda: toy(**{'data.eval_split': 'test', 'data.num_validation': 0}), "eval_split='test'"),
+        (lambda: toy(trials=0), 'sweep_trials=0'),
+        (lambda: toy(seeds=()), r'config\.seeds'),
+        (lambda: toy(sweeps.entry('semisfl', ranges={})), 'SemiSFL: semisfl'),
+        (lambda: toy(sweeps.entry('semisfl', ranges=FOREIGN)), r'SemiSFL: .*semifl\.mixup_alpha'),
+        (lambda: toy(sweeps.entry('semisfl'), sweeps.entry('semisfl')), "'SemiSFL'"),
+        (lambda: toy(lr=1.0), r'config\.lr=1\.0'),
+        (lambda: toy(sweeps.entry('semisfl', ranges={'momentum': linear(0.0, 1.5)})), r'config\.momentum=1\.5'),
+        (lambda: toy(sweeps.entry('semisf')), "algorithm='semisf'"),
+        (lambda: toy(lerning_rate=1.0), r'config\.lerning_rate'),
+        (lambda: sweeps.with_given(toy(), {'seed': 1}), r'config\.seed .*config\.seeds'),
+        (lambda: sweeps.with_given(toy(), {'algorithm': 'fedavg'}), r'config\.algorithm .*config\.sweep_methods'),
+        (lambda: sweeps.with_given(toy(), {'sweep_methods': ('fedavg',)}), "'fedavg'"),
+        (lambda: parse('digits', '').config.sweep, 'smoke .*cpu'),
+        (lambda: parse('digits', 'huge').config.sweep, "'huge'"),
     ],
 )
-def test_a_mistake_in_a_sweep_is_one_line(make, why):
-    with pytest.raises(UserError, match=why) as caught:
+def test_a_mistake_in_a_sweep_is_named(make, named):
+    with pytest.raises(UserError, match=named):
         sweeps.check(make())
-    assert '\n' not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ('given', 'why'),
-    [
-        ({'seed': 1}, 'config.seed cannot be changed in a sweep; write --config.seeds=100,101'),
-        ({'algorithm': 'fedavg'}, 'write --config.sweep_methods=NAME'),
-        ({'setting': 'official'}, "leave it at 'harmonized'"),
-        ({'sweep_methods': ('fedavg',)}, "'fedavg' is not a method of toy; use one of semisfl, SemiSFL"),
-    ],
-)
-def test_a_change_that_a_sweep_cannot_have_is_one_line(given, why):
-    with pytest.raises(UserError, match=why):
-        sweeps.with_given(toy(), given)
-
-
-@pytest.mark.parametrize(
-    ('scale', 'why'), [('', 'a sweep needs a scale, after a colon'), ('huge', "unknown scale 'huge'")]
-)
-def test_a_scale_that_is_missing_or_unknown(scale, why):
-    with pytest.raises(UserError, match=why):
-        importlib.import_module('configs.sweeps.digits').get_config(scale)
 
 
 def test_a_trial_of_ones_own_file_is_started_from_it(tmp_path):
@@ -145,5 +121,4 @@ def test_rounds_after_which_a_trial_can_stop():
     assert search.stop_rounds(40, 1) == [10, 20, 30]
     assert search.stop_rounds(40, 8) == [16, 24, 32]  # those evaluated
     assert search.stop_rounds(3, 1) == [1, 2]
-    assert search.stop_rounds(1, 1) == []
-    assert search.stop_rounds(10, 50) == []
+    assert search.stop_rounds(1, 1) == search.stop_rounds(10, 50) == []
