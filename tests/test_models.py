@@ -176,34 +176,34 @@ def flat(x):
 
 
 ENCODER, DECODER = Odd(lambda x: (x, x[:, ::2])), Odd(lambda maps: maps[0])
-MINE = {models.build: layered(flat, flat), models.build_dense: (ENCODER, DECODER)}
+MINE = {'build': (layered(flat, flat), 3), 'build_dense': ((ENCODER, DECODER), 9 * 8 * 3 + 5 * 8 * 3)}
 
 
 @pytest.mark.parametrize(
     ('build', 'made', 'error'),
     [
-        (models.build, layered(fail, flat), TypeError),
-        (models.build, layered(flat, fail), TypeError),
-        (models.build, layered(flat, lambda x: jnp.tile(x, (1, 5))), UserError),
-        (models.build, layered(flat, lambda x: jnp.mean(x, axis=0, keepdims=True)), UserError),
-        (models.build, layered(flat, lambda x: (x, x)), UserError),
-        (models.build, layered(flat, lambda x: None), UserError),
-        (models.build, layered(lambda x: (x, x), flat), UserError),
-        (models.build, None, UserError),
-        (models.build, layered(flat, flat, cut=2), UserError),
-        (models.build_dense, (Odd(lambda x: x), DECODER), UserError),
-        (models.build_dense, (Odd(lambda x: (x, x[0])), DECODER), UserError),
-        (models.build_dense, (ENCODER, Odd(lambda maps: maps)), UserError),
-        (models.build_dense, (ENCODER, Odd(lambda maps: maps[1][..., :2])), UserError),
-        (models.build_dense, (Odd(fail), DECODER), TypeError),
-        (models.build_dense, (ENCODER, Odd(fail)), TypeError),
+        ('build', layered(fail, flat), TypeError),
+        ('build', layered(flat, fail), TypeError),
+        ('build', layered(flat, lambda x: jnp.tile(x, (1, 5))), UserError),
+        ('build', layered(flat, lambda x: jnp.mean(x, axis=0, keepdims=True)), UserError),
+        ('build', layered(flat, lambda x: (x, x)), UserError),
+        ('build', layered(flat, lambda x: None), UserError),
+        ('build', layered(lambda x: (x, x), flat), UserError),
+        ('build', None, UserError),
+        ('build', layered(flat, flat, cut=2), UserError),
+        ('build_dense', (Odd(lambda x: x), DECODER), UserError),
+        ('build_dense', (Odd(lambda x: (x, x[0])), DECODER), UserError),
+        ('build_dense', (ENCODER, Odd(lambda maps: maps)), UserError),
+        ('build_dense', (ENCODER, Odd(lambda maps: maps[1][..., :2])), UserError),
+        ('build_dense', (Odd(fail), DECODER), TypeError),
+        ('build_dense', (ENCODER, Odd(fail)), TypeError),
     ],
 )
 def test_a_model_of_a_user_returns_logits_or_maps_and_its_own_errors_stay(monkeypatch, build, made, error):
     """The line names the model or its key; an error in a layer is not said to be of small images."""
-    known = zoo.ARCHITECTURES if build is models.build else models.DENSE_ARCHITECTURES
-    monkeypatch.setitem(known, 'mine', lambda *_: MINE[build])
-    assert build('mine', 3, (9, 8, 3)).feature_size == (3 if build is models.build else 9 * 8 * 3 + 5 * 8 * 3)
+    known = zoo.ARCHITECTURES if build == 'build' else models.DENSE_ARCHITECTURES
+    monkeypatch.setitem(known, 'mine', lambda *_: MINE[build][0])
+    assert getattr(models, build)('mine', 3, (9, 8, 3)).feature_size == MINE[build][1]
     monkeypatch.setitem(known, 'mine', lambda *_: made)
     with pytest.raises(error, match='mine|paper_split' if error is UserError else 'a slip of the user'):
-        build('mine', 3, (9, 8, 3))
+        getattr(models, build)('mine', 3, (9, 8, 3))
