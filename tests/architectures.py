@@ -1,25 +1,17 @@
 """The architectures at the sizes of their images, how many weights they have, and narrow ones of the same layers."""
 
-import functools
-
 import jax
 import numpy as np
 
 from semisfl_jax import models
 from semisfl_jax.models import layers, zoo
 
-SHAPES = {
+SHAPES = {  # of all others (32, 32, 3)
     'small_cnn': (8, 8, 1),
-    'cnn': (32, 32, 3),
-    'alexnet': (32, 32, 3),
     'vgg13': (96, 96, 3),
     'vgg16': (144, 144, 3),
-    'resnet9': (32, 32, 3),
-    'resnet9_plain': (32, 32, 3),
-    'wresnet28x2': (32, 32, 3),
     'mlp5000': (28, 28, 1),
     'mlp200': (28, 28, 1),
-    'cnn13': (32, 32, 3),
 }
 CLASSES = {'vgg16': 100}
 NARROW = {
@@ -37,7 +29,7 @@ def count(variables):
 
 
 def shapes(name, **options):
-    model = models.build(name, CLASSES.get(name, 10), SHAPES[name], **options)
+    model = models.build(name, CLASSES.get(name, 10), SHAPES.get(name, (32, 32, 3)), **options)
     return model, jax.eval_shape(model.init, jax.random.key(0))
 
 
@@ -46,8 +38,7 @@ def narrow(name, index=None, shape=(16, 16, 3), compute=layers.FLOAT32):
     return models.cut(architecture, shape, index, 'none', 0, compute)
 
 
-@functools.cache
-def drawn(name, shape=(16, 16, 3)):
+def drawn(name, index=None, shape=(16, 16, 3)):
     """Variables of a narrow model, with scales, shifts and statistics unlike those it starts with."""
     draw = np.random.default_rng(1)
 
@@ -55,4 +46,4 @@ def drawn(name, shape=(16, 16, 3)):
         of_norm = path[-1].key in ('scale', 'mean', 'var') or any('norm' in getattr(part, 'key', '') for part in path)
         return np.float32(draw.uniform(0.5, 1.5, leaf.shape)) if of_norm else np.asarray(leaf)
 
-    return jax.tree_util.tree_map_with_path(changed, jax.jit(narrow(name, shape=shape).init)(jax.random.key(0)))
+    return jax.tree_util.tree_map_with_path(changed, jax.jit(narrow(name, index, shape).init)(jax.random.key(0)))

@@ -6,7 +6,6 @@ of Eq. 6; the gradients of single rows in that step depend on phi alone.
 
 import dataclasses
 
-import jax
 import numpy as np
 
 from semisfl_jax.core import rng
@@ -15,20 +14,6 @@ from tests.linear import factor
 from tests.linear_local import softmax
 
 MODEL = ('bottom', 'top')
-
-
-class Adam:
-    """Kingma and Ba's (2015), of one array."""
-
-    def __init__(self, h, lr):
-        self.beta, self.lr, self.first, self.second, self.t = h.momentum, lr, 0.0, 0.0, 0
-
-    def step(self, w, gradient):
-        self.t += 1
-        self.first = self.beta * self.first + (1 - self.beta) * gradient
-        self.second = 0.999 * self.second + 0.001 * gradient**2
-        ahead, size = self.first / (1 - self.beta**self.t), self.second / (1 - 0.999**self.t)
-        return w - self.lr * ahead / (np.sqrt(size) + 1e-8)
 
 
 def weigh(w, probabilities):
@@ -67,8 +52,7 @@ class Server(linear_local.Server):
 
     def optimizers(self, names, rate=1.0, weight_decay=0.0):
         h = dataclasses.replace(self.h, weight_decay=weight_decay)
-        kind = {'sgd': linear.Sgd, 'adam': Adam}[h.optimizer]
-        return {name: kind(h, rate * self.lr) for name in names}
+        return {name: linear.Sgd(h, rate * self.lr) for name in names}
 
     def train(self, federation, client, rows, known):
         h, o, key = self.h, self.h.options, rng.fold(self.key, 'local', self.round, client)
@@ -158,9 +142,3 @@ class Batch:
             name: rows_by_row(lambda w, name=name: self.cross_entropies(whole | {name: w}, 'unlabeled'), whole[name])
             for name in MODEL
         }
-
-
-def kept(clients):
-    """The F-regs of all clients, by client and name."""
-    count = len(jax.tree.leaves(clients)[0])
-    return [numbers(clients, client) for client in range(count)]

@@ -249,7 +249,7 @@ DENSE = [
     ),
     *of(
         'tasks/scores.py',
-        'tasks_keypoints',
+        'tasks_scores',
         ('a point is taken twice', 'return free & ~chosen,', 'return free,'),
         ('the farthest point', 'jnp.argmin(distance, axis=-1)', 'jnp.argmax(distance * (within & free), axis=-1)'),
         ('every pixel is a peak', 'return maps >= around', 'return maps > -jnp.inf'),
@@ -257,7 +257,7 @@ DENSE = [
     ),
     *of(
         'training/evaluation.py',
-        'trivial',
+        'dense_run',
         ('maps of clients of other tasks', '[names.index(task.name) :: len(names)]', ''),
         ('pixels without truth are objects', ' & (maps != tasks.IGNORED)', ''),
     ),
@@ -348,7 +348,7 @@ OTHERS = [
     ),
     *of(
         'algorithms/fed_shvr.py',
-        'sharpened',
+        'fed_shvr',
         ('labels are not sharpened', 'jax.nn.softmax(finite * ', 'jax.nn.softmax(1.0 * '),
         ('no value of the labels themselves', 'alpha1 * divergence_from_uniform(targets)', '0.0'),
         ('no confidence penalty', 'divergence_from_uniform(targets) + confidence', 'divergence_from_uniform(targets)'),
@@ -396,7 +396,7 @@ OTHERS = [
     ),
     *of(
         'algorithms/feddure.py',
-        'regulators feddure',
+        'feddure',
         ('a sum over unlabeled images', '(factors / values.size)', '(factors)'),
         ('a virtual step uphill', 'phi - rate * g', 'phi + rate * g'),
         ('no hidden layer of its own', "@ w['hidden']['kernel'] + w['hidden']['bias']", "@ w['hidden']['kernel']"),

@@ -1,20 +1,28 @@
-"""Runs of dense tasks by the command: resumed, with images on the host, several seeds, failures, files and messages."""
+"""Dense tasks from the command to the summary: partition, resumed runs, failures, trivial predictions, messages."""
 
 import dataclasses
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from semisfl_jax import data
+from semisfl_jax import config as config_lib
+from semisfl_jax import data, tasks
+from semisfl_jax import runs as runs_lib
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.data.partition import check_tasks
+from semisfl_jax.studies import collect, statistics
+from semisfl_jax.studies.spec import Measure
 from tests import runs, toy_scenes
 from tests.needs import changes
+from tests.studies_words import study
 
 SETTINGS = {
     **{key.replace('.', '__'): value for key, value in changes('m_fed').items()},
     'k_u': 1,
     'batch_size': 4,
-    'rounds': 3,
+    'rounds': 2,
     'optimizer': 'adam',
     'nesterov': False,
     'lr': 0.01,
@@ -26,141 +34,182 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(autouse=True)
-def small_model(monkeypatch):
-    toy_scenes.small_model(monkeypatch)
+THREE = {  # tasks, of which clients hold 20 images each
+    'data__tasks': ('semseg', 'depth', 'saliency'),
+    'data__num_unlabeled': 20,
+    'federation__num_clients': 9,
+    'federation__num_active': 9,
+    'eval_batch_size': 5,
+}
+
+
+def scenes(image_size=0):
+    """The toy scenes, in which a square is salient if its class is 1, and classes of two rows are unknown."""
+    made = toy_scenes.load()
+    classes = [maps.copy() for maps in made.targets['semseg'][:2]]
+    squares = data.dataset.Targets(*((maps == 1).astype(np.uint8) for maps in classes), 1)
+    for maps in classes:
+        maps[:, :2] = tasks.IGNORED
+    semseg = data.dataset.Targets(*classes, 3)
+    return dataclasses.replace(made, targets={**made.targets, 'semseg': semseg, 'saliency': squares})
+
+
+@pytest.fixture(scope='module', autouse=True)
+def small():
+    with pytest.MonkeyPatch.context() as patch:
+        toy_scenes.small_model(patch)
+        patch.setitem(data.READERS, toy_scenes.NAME, scenes)
+        yield
 
 
 def train(folder, **others):
     return runs.run(folder, **SETTINGS | others)
 
 
-@pytest.mark.parametrize('algorithm', ['m_fed', 'mfed_fl', 'mfed_local'])
+@pytest.fixture(scope='module')
+def finished(tmp_path_factory):
+    """A run of three tasks."""
+    folder = tmp_path_factory.mktemp('dense') / 'run'
+    assert train(folder, **THREE) == 0
+    return folder
+
+
+def test_a_run_reports_every_task(finished):
+    summary, (first, last) = json.loads((finished / 'summary.json').read_text()), runs.records(finished)
+    assert summary['headline'] == 'semseg'
+    assert summary['final_miou'] == last['semseg_miou']
+    assert summary['best_miou'] == max(first['semseg_miou'], last['semseg_miou'])
+    assert summary['scores'] == {key: last[key] for key in ('semseg_miou', 'depth_rmse', 'saliency_iou')}
+    assert last['semseg_loss'] < first['semseg_loss']
+    losses = [last[f'{name}_loss'] for name in THREE['data__tasks']]
+    assert last['loss_local'] == pytest.approx(np.mean(losses), rel=1e-6)
+
+
+def split(**others):
+    """Of the images: client_index of a partition."""
+    config = config_lib.resolve(runs.config(**SETTINGS | others))
+    return data.make_partition(toy_scenes.load(), config).client_index
+
+
+def test_clients_of_a_task_divide_its_images_whatever_other_tasks_there_are():
+    both = split()
+    for task, name in enumerate(toy_scenes.TASKS):
+        assert sorted(np.concatenate(both[task::2])) == list(range(toy_scenes.TRAIN))
+        alone = split(data__tasks=(name,), federation__num_clients=5, federation__num_active=5)
+        for rows, others in zip(alone, both[task::2], strict=True):
+            np.testing.assert_array_equal(rows, others)
+    assert any(len(np.intersect1d(rows, both[1])) for rows in both[::2])
+    disjoint = split(data__task_images='disjoint', federation__partition='uniform')
+    assert sorted(np.concatenate(disjoint)) == list(range(toy_scenes.TRAIN))
+
+
+HOST = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('algorithm', ['m_fed', 'mfed_local'])
 def test_a_run_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path, algorithm):
     """To the bit."""
     assert train(tmp_path / 'whole', algorithm=algorithm) == 0
     assert train(tmp_path / 'parts', algorithm=algorithm, rounds=1) == 0
     assert train(tmp_path / 'parts', algorithm=algorithm) == 0
     assert runs.lines(tmp_path / 'parts') == runs.lines(tmp_path / 'whole')
-    if algorithm == 'm_fed':
-        host = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
-        assert train(tmp_path / 'seeds', algorithm=algorithm, **host) == 0
-        assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
-        both = json.loads((tmp_path / 'seeds' / 'summary.json').read_text())
-        scores = [trial['scores']['depth_rmse'] for trial in both['trials']]
-        assert both['scores']['depth_rmse']['mean'] == pytest.approx(np.mean(scores))
-
-
-def test_a_run_reports_every_task(tmp_path, capsys):
-    assert train(tmp_path) == 0
-    out = capsys.readouterr().out
-    summary, last = json.loads((tmp_path / 'summary.json').read_text()), runs.records(tmp_path)[-1]
-    assert summary['headline'] == 'semseg'
-    assert summary['final_miou'] == last['semseg_miou']
-    assert summary['best_miou'] == max(record['semseg_miou'] for record in runs.records(tmp_path))
-    assert summary['scores'] == {key: last[key] for key in ('semseg_miou', 'depth_rmse')}
-    assert f'semseg mIoU {last["semseg_miou"]:.2%} after 3 rounds' in out
-    assert f'all tasks: semseg mIoU {last["semseg_miou"]:.2%}, depth RMSE {last["depth_rmse"]:.4f}' in out
-    assert '2 tasks: semseg, depth' in out
-    assert last['semseg_loss'] < runs.records(tmp_path)[0]['semseg_loss']
-    assert last['loss_local'] == pytest.approx((last['semseg_loss'] + last['depth_loss']) / 2, rel=1e-6)
-
-
-def test_clients_of_a_task_divide_its_images_and_share_them_with_other_tasks(tmp_path):
-    assert train(tmp_path, rounds=1) == 0
-    split = data.load_partition(tmp_path / 'partition.npz')
-    for task in range(2):
-        rows = np.concatenate(split.client_index[task::2])
-        assert sorted(rows) == list(range(toy_scenes.TRAIN))
-    assert any(len(np.intersect1d(a, split.client_index[1])) for a in split.client_index[::2])
-    assert train(tmp_path / 'again', rounds=1, data__partition_file=tmp_path / 'partition.npz') == 0
-    assert runs.lines(tmp_path / 'again') == runs.lines(tmp_path)
-
-
-def test_scores_of_validation_images(tmp_path, capsys):
-    """Held out of all tasks; of each seed's own, on the device or the host, and by a file."""
-    scored = {'data__num_validation': 12, 'data__eval_split': 'validation', 'rounds': 1}
-    assert train(tmp_path / 'one', **scored) == 0
-    out = capsys.readouterr().out
-    assert '48 training and (held out of them) 12 VALIDATION images' in out
-    assert 'semseg validation mIoU ' in out
-    split = data.load_partition(tmp_path / 'one' / 'partition.npz')
-    assert len(split.validation_index) == 12
-    assert not np.intersect1d(np.concatenate(split.client_index), split.validation_index).size
-    host = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
-    assert train(tmp_path / 'seeds', **scored, **host) == 0
-    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'one')
-    assert train(tmp_path / 'file', **scored, data__partition_file=tmp_path / 'one' / 'partition.npz') == 0
-    assert runs.lines(tmp_path / 'file') == runs.lines(tmp_path / 'one')
-
-
-def test_disjoint_images(tmp_path):
-    assert train(tmp_path, rounds=1, data__task_images='disjoint', federation__partition='uniform') == 0
-    rows = np.concatenate(data.load_partition(tmp_path / 'partition.npz').client_index)
-    assert sorted(rows) == list(range(toy_scenes.TRAIN))
-
-
-def test_the_images_of_a_task_do_not_depend_on_the_others(tmp_path):
-    """Nor do its draws: without penalty the losses of both tasks are those of runs of each alone."""
-    assert train(tmp_path / 'both', algorithm='mfed_fl', federation__num_active=10) == 0
-    for name in toy_scenes.TASKS:
-        alone = {'data__tasks': (name,), 'federation__num_clients': 5, 'federation__num_active': 5}
-        assert train(tmp_path / name, algorithm='mfed_fl', **alone) == 0
-        for one, both in zip(runs.records(tmp_path / name), runs.records(tmp_path / 'both'), strict=True):
-            assert one[f'{name}_loss'] == both[f'{name}_loss']
-
-
-def test_clients_that_fail_keep_their_models_and_the_run_goes_on(tmp_path):
-    trace = tmp_path / 'trace.csv'
-    trace.write_text('round,client,done\n' + ''.join(f'1,{client},0\n' for client in range(1, 10, 2)))
-    assert train(tmp_path / 'run', failures__trace=trace, federation__num_active=10) == 0
-    first, *others = runs.records(tmp_path / 'run')
-    assert first['depth_loss'] is None
-    assert first['loss_local'] == first['semseg_loss']
-    assert first['clients_failed'] == 5
-    assert all(record['depth_loss'] > 0 for record in others)
+    assert train(tmp_path / 'seeds', algorithm=algorithm, **HOST) == 0
+    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
+    both = json.loads((tmp_path / 'seeds' / 'summary.json').read_text())
+    assert both['trials'][0]['trivial_scores'] == runs_lib.read(tmp_path / 'whole').trivial_scores
+    for scores in ('scores', 'trivial_scores'):
+        of = (lambda found: found['constant']) if scores == 'trivial_scores' else (lambda found: found)
+        values = [of(trial[scores])['depth_rmse'] for trial in both['trials']]
+        assert of(both[scores])['depth_rmse']['mean'] == pytest.approx(np.mean(values))
+        assert values[0] != values[1]
 
 
 @pytest.mark.parametrize(
-    ('wrong', 'said'),
+    ('wrong', 'key'),
     [
-        ({'data__tasks': ('semseg', 'edges')}, "data set 'toy_scenes' has no dense task 'edges'; it has semseg, depth"),
-        ({'data__tasks': ('semseg', 'semsag')}, "config.data.tasks: 'semsag' is unknown; "),
-        ({'data__tasks': ()}, 'config.data.tasks is empty, but m_fed trains dense tasks'),
-        ({'data__tasks': ('depth', 'depth')}, "names 'depth' twice"),
-        ({'federation__num_active': 5}, 'config.federation.num_active=5 cannot be shared equally by 2 tasks'),
-        ({'federation__num_clients': 9}, 'config.federation.num_clients=9 cannot be shared equally by 2 tasks'),
-        ({'model__name': 'small_cnn'}, "config.model.name='small_cnn' classifies images, but m_fed needs"),
-        ({'data__client_labels': 0, 'data__num_labeled': 40}, 'm_fed trains only on labels at the clients'),
+        ({'data__tasks': ('semseg', 'edges')}, 'edges'),
+        ({'data__tasks': ()}, 'data.tasks'),
+        ({'data__tasks': ('depth', 'depth')}, 'depth'),
+        ({'federation__num_active': 5}, 'federation.num_active=5'),
+        ({'model__name': 'small_cnn'}, "model.name='small_cnn'"),
+        ({'data__client_labels': 0, 'data__num_labeled': 40}, 'labels'),
         ({'augment__supervised': 'strong'}, "augment.supervised='strong'"),
-        ({'k_s': 5}, 'm_fed trains only at the clients'),
-        ({'data__name': 'digits'}, "data set 'digits' has no dense task 'semseg'; it has none"),
-        (
-            {'algorithm': 'semisfl', 'data__tasks': (), 'local__epochs': 0, 'k_s': 2},
-            "config.model.name='scene_net' outputs maps",
-        ),
-        ({'mfed__weight': -1.0}, 'config.mfed.weight=-1.0 must be 0 or more'),
-        ({'mfed__weight': 1.5}, 'config.mfed.weight=1.5 is above mfed.max_weight=1.0'),
+        ({'algorithm': 'semisfl', 'data__tasks': (), 'local__epochs': 0, 'k_s': 2}, "model.name='scene_net'"),
+        ({'mfed__weight': 1.5}, 'mfed.weight=1.5'),
     ],
 )
-def test_wrong_input_is_one_line(tmp_path, capsys, wrong, said):
+def test_wrong_input_names_its_key(tmp_path, capsys, wrong, key):
     assert train(tmp_path / 'run', **wrong) == 2
-    error = capsys.readouterr().err.strip()
-    assert said in error
-    assert '\n' not in error
+    assert key in capsys.readouterr().err
     assert not (tmp_path / 'run').exists()
 
 
-@pytest.mark.parametrize('split', ['training', 'test'])
-def test_maps_with_numbers_of_no_class_are_one_line(tmp_path, capsys, monkeypatch, split):
+def test_maps_with_numbers_of_no_class_are_refused():
     made = toy_scenes.load()
-    semseg = made.targets['semseg']
-    spoiled = (semseg.train if split == 'training' else semseg.test).copy()
-    spoiled[-1, 0, :2] = 255, 3  # no truth, and a fourth class
-    semseg = semseg._replace(**{'train' if split == 'training' else 'test': spoiled})
-    spoiled = dataclasses.replace(made, targets={**made.targets, 'semseg': semseg})
-    monkeypatch.setitem(data.READERS, toy_scenes.NAME, lambda image_size: spoiled)
-    assert train(tmp_path / 'run') == 2
-    error = capsys.readouterr().err.strip()
-    assert "'semseg': a map has the number 3, but with 3 outputs the largest is 2 (255: no truth)" in error
-    assert '\n' not in error
+    for split in ('train', 'test'):
+        spoiled = getattr(made.targets['semseg'], split).copy()
+        spoiled[-1, 0, :2] = 255, 3  # no truth, and a fourth class
+        targets = {'semseg': made.targets['semseg']._replace(**{split: spoiled})}
+        with pytest.raises(UserError, match='semseg'):
+            check_tasks(dataclasses.replace(made, targets=targets), ['semseg'])
+
+
+# --- trivial predictions
+
+VOID = tasks.IGNORED
+
+
+def test_the_summary_of_a_run_has_them(finished):
+    """From its own clients' maps."""
+    names, made = THREE['data__tasks'], scenes()
+    partition = data.load_partition(finished / 'partition.npz')
+    held = {name: np.concatenate(partition.client_index[i::3]) for i, name in enumerate(names)}
+    assert {len(rows) for rows in held.values()} == {20}
+    train = {name: made.targets[name].train[held[name]] for name in names}
+    test = {name: made.targets[name].test for name in names}
+    known = test['semseg'][test['semseg'] != VOID]
+    miou = np.mean(known == np.bincount(train['semseg'].ravel())[:VOID].argmax()) / len(np.unique(known))
+    mean = np.mean(train['depth'][train['depth'] != VOID]) / 254
+    depth = test['depth'][test['depth'] != VOID] / 254
+    salient, objects = test['saliency'] == 1, (test['semseg'] > 0) & (test['semseg'] != VOID)
+    of_objects = np.mean(np.sum(salient & objects, (1, 2)) / np.sum(salient | objects, (1, 2)))
+    found = runs_lib.read(finished)
+    assert found.trivial_scores == {
+        'constant': {
+            'semseg_miou': pytest.approx(miou),
+            'depth_rmse': pytest.approx(np.mean((depth - mean) ** 2) ** 0.5, rel=1e-5),
+            'saliency_iou': pytest.approx(max(np.mean(salient), np.mean(~salient.any((1, 2))))),
+        },
+        'objects': {'saliency_iou': pytest.approx(of_objects)},
+    }
+    last = found.trivial('objects').records[-1]
+    assert last == {'round': 2, 'saliency_iou': pytest.approx(of_objects)}
+
+
+def test_no_test_is_made_of_them():
+    """M-Fed is compared with the two other methods alone, in a table whose cells all have values."""
+    definition = study('mfed_table3', 'smoke')
+    line, settings = {'round': 1, 'stuff_miou': 0.5, 'semseg_miou': 0.25}, {'data.tasks': ['stuff', 'semseg']}
+    made = {seed: runs_lib.Run(Path(str(seed)), settings, seed, 'stuff', [line]) for seed in (0, 1, 2)}
+    trivial = {'trivial_scores': {'constant': line}, 'score': tasks.MIOU}
+    made = {seed: run._replace(**trivial) for seed, run in made.items()}
+    (table,) = definition.tables
+    result = collect.CellResult(made, (0, 1, 2), [], '', [], made)
+    found = {(table.title, cell.row, cell.column): result for cell in table.cells}
+    differences = statistics.difference_rows(definition, found)
+    assert {line['minus'] for line in differences} == {'Local', 'FL per task'}
+    assert [row[0] for row in statistics.difference_grid(table, differences).rows] == ['Local', 'FL per task']
+
+
+def test_what_a_study_reads(finished):
+    """The levels of its runs, and the gain over the models of another row; nothing of runs that recorded none."""
+    made = runs_lib.read(finished)
+    level = made.trivial_scores['constant']
+    found = collect.CellResult({0: made.trivial('constant')}, (0,), [], '', [], {0: made})
+    assert collect.values(found, Measure('semseg_miou')) == {0: 100 * level['semseg_miou']}
+    last, gains = made.records[-1], {'semseg_miou': 1, 'depth_rmse': -1, 'saliency_iou': 1}
+    gain = np.mean([sign * (level[key] / last[key] - 1) for key, sign in gains.items()])
+    assert collect.values(found, Measure('delta_m', reference='Local')) == {0: pytest.approx(100 * gain)}
+    old = made._replace(trivial_scores={})
+    assert collect.values(found._replace(runs={0: old.trivial('constant')}), Measure('semseg_miou')) == {}

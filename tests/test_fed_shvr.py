@@ -1,4 +1,6 @@
-"""Fed-SHVR: its rounds against Algorithm 1 to the letter, its corrections, and what it minimizes."""
+"""Fed-SHVR: its objective, its rounds against Algorithm 1 to the letter, its corrections, and what it minimizes."""
+
+import dataclasses
 
 import chex
 import jax
@@ -7,19 +9,78 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms
-from semisfl_jax.algorithms.fed_shvr import FedShvr, build
+from semisfl_jax.algorithms.fed_shvr import FedShvr, build, sharpen, sharpened_rule
 from semisfl_jax.core import rng, sampling
-from semisfl_jax.core.hparams import Local, optimizer, plain_steps
+from semisfl_jax.core.hparams import HParams, Local, optimizer, plain_steps
 from semisfl_jax.core.sampling import BatchPlan
 from tests import linear, quadratics, shvr_twin, toy
+from tests.linear_local import softmax
 from tests.rows import STUDENT, Row
-from tests.shvr_hparams import hparams
 
 ROW = Row(f'{STUDENT} clients server', f'{STUDENT} clients server', by_images=True)
 # Client n has 3 + 4 n unlabeled images and n labeled ones; batches hold one labeled image and three others.
 FEDERATION = toy.federation(labels_at_clients=True)
 EVERYONE = [0, 1, 2, 3, 4]
 STEPS = [1, 2, 3, 5, 6]  # floor((3 + 4 n) / 3), where floor(n / 1) is never more; client 0 has 3 / 4, so the least
+HPARAMS = dataclasses.replace(
+    toy.HPARAMS,
+    labeled_rows=1,
+    server_trains=False,
+    num_clients=5,
+    momentum=0.0,
+    nesterov=False,
+    weight_decay=0.0,
+    lr_min=0.02,
+    local=Local(epochs=1, steps='longest', weighting='samples'),
+    options=FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2, ramp_rounds=0),
+)
+
+
+def hparams(**changes):
+    return dataclasses.replace(HPARAMS, **changes)
+
+
+# --- the objective
+
+LOGITS = np.array([[2.0, -1.0, 0.5], [0.3, 0.2, 0.1], [-4.0, 5.0, 5.5], [0.0, 0.0, -80.0]])
+
+
+def test_sharpened_labels_are_powers_of_the_prediction():
+    """Uniform at 0, the prediction at 1, one-hot at infinity and, up to rounding, at 1,000."""
+    logits, one_hot = jnp.array(LOGITS), np.eye(3)[[0, 0, 2, 0]]  # of two equal ones, the first
+    for exponent in (0.0, 0.5, 1.0, 4.0 / 3.0, 6.0):
+        powers = softmax(LOGITS) ** exponent
+        expected = powers / powers.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(sharpen(logits, exponent), expected, rtol=1e-5, atol=1e-30)
+    np.testing.assert_array_equal(sharpen(logits, jnp.inf), one_hot)
+    np.testing.assert_allclose(sharpen(logits, 1e3)[:3], one_hot[:3], atol=1e-12)
+
+
+@pytest.mark.parametrize(('alpha0', 'alpha1', 'alpha2'), [(1.0, 0.75, 0.1), (0.5, 0.0, 0.3), (0.0, 0.75, 0.0)])
+def test_the_rule(alpha0, alpha1, alpha2):
+    """Three terms as means over the weighted rows; labels have no gradient; alpha0 = 0 leaves nothing to learn."""
+    received, logits, weight = LOGITS[:3], LOGITS[[1, 2, 0]], np.array([1.0, 0.0, 1.0])
+    rule = sharpened_rule(HParams(options=FedShvr(alpha0=alpha0, alpha1=alpha1, alpha2=alpha2)), 1.0)
+
+    def value(logits):
+        return rule(jnp.array(received), logits, jnp.array(weight))[0]
+
+    p, q = softmax(received), softmax(logits)
+    v = p ** (alpha0 / alpha1) if alpha1 else np.eye(3)[p.argmax(axis=1)]
+    v /= v.sum(axis=1, keepdims=True)
+    rows = -alpha0 * np.sum(v * np.log(q), axis=1) + alpha2 * np.sum(q * np.log(3 * q), axis=1)
+    rows += alpha1 * np.sum(v * np.log(np.maximum(3 * v, 1e-300)), axis=1)
+    np.testing.assert_allclose(value(jnp.array(logits)), (rows * weight).sum() / 2, rtol=1e-5)
+    gradient = alpha0 * (q - v) + alpha2 * q * (np.log(q) - np.sum(q * np.log(q), axis=1, keepdims=True))
+    np.testing.assert_allclose(jax.grad(value)(jnp.array(logits)), gradient * weight[:, None] / 2, rtol=1e-4, atol=1e-7)
+    labels, every = rule(jnp.array(received), jnp.array(logits), jnp.array(weight))[1:]
+    np.testing.assert_array_equal(labels, p.argmax(axis=1))
+    assert np.all(every)
+
+
+# --- rounds
+
+SHARES = np.array([3 + 5 * n for n in range(5)]) / sum(3 + 5 * n for n in range(5))
 
 
 def rounds(name, count, h, cohorts=None, model=None):
@@ -36,8 +97,10 @@ def rounds(name, count, h, cohorts=None, model=None):
 
 @pytest.mark.parametrize('name', ['fed_shvr', 'fed_svr', 'fed_sh'])
 def test_four_rounds_are_algorithm_1_to_the_letter(name):
-    """With clients that store their model and d_k, and its first round, which moves nothing."""
+    """With clients that store their model and d_k, and its first round, which moves nothing. During a ramp of alpha0,
+    which takes 25 rounds by default: Section V-A's 50 epochs, two in a round."""
     h = hparams(options=FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2, ramp_rounds=3))
+    assert FedShvr().ramp_rounds == 25
     states = rounds(name, 4, h)
     server = shvr_twin.Server(name, rng.root(0), h, states[0].student, FEDERATION)
     assert [client.steps for client in server.clients] == STEPS
@@ -50,47 +113,24 @@ def test_four_rounds_are_algorithm_1_to_the_letter(name):
             np.testing.assert_allclose(value, server.theta[key], rtol=1e-4, atol=2e-5, err_msg=f'{number} {key}')
 
 
-@pytest.mark.parametrize('alpha1', [0.75, 0.0])
-@pytest.mark.parametrize('by_default', [True, False])
-def test_alpha0_rises_from_0_in_25_rounds_by_default(alpha1, by_default):
-    """Soft and hard labels weigh nothing in the first round (Section V-A: 50 epochs, two in a round), and a 25th in the
-    second; without a ramp they weigh in the first one. Two rounds in NumPy."""
-    ours = FedShvr(alpha1=alpha1) if by_default else FedShvr(alpha1=alpha1, ramp_rounds=0)
-    states = rounds('fed_shvr', 2, hparams(options=ours))
-    h = hparams(options=FedShvr(alpha0=1.0, alpha1=alpha1, alpha2=0.1, ramp_rounds=25 if by_default else 0))
-    server = shvr_twin.Server('fed_shvr', rng.root(0), h, states[0].student, FEDERATION)
-    for state in states:
-        server.run_round()
-        for key, value in linear.numbers(state.student).items():
-            np.testing.assert_allclose(value, server.theta[key], rtol=1e-4, atol=2e-5, err_msg=key)
-
-
-def shares():
-    images = np.array([3 + 4 * n + n for n in range(5)])
-    return images / images.sum()
-
-
-@pytest.mark.parametrize('cohorts', [None, [[0, 2, 4], [1, 2], [0, 3]]])
 @pytest.mark.parametrize('name', ['fed_shvr', 'fed_svr'])
-def test_corrections_cancel(name, cohorts):
+def test_corrections_cancel(name):
     """sum_k w_k d_k = 0, and with averages of models sum_k w_k tau_k d_k = 0, whoever has taken part."""
-    state = rounds(name, 3, hparams(), cohorts)[-1]
+    *_, before, state = rounds(name, 3, hparams(), [[0, 2, 4], [1, 2], [0, 3]])
     for average, controls in zip(jax.tree.leaves(state.server), jax.tree.leaves(state.clients), strict=True):
         tau = np.array(STEPS).reshape(-1, *[1] * average.ndim) if name == 'fed_svr' else 1.0
         d = np.float64(average) / tau - np.float64(controls)
-        total = np.tensordot(shares(), tau * d, axes=1)
+        total = np.tensordot(SHARES, tau * d, axes=1)
         assert np.abs(d).max() > 1e-2
         np.testing.assert_allclose(total, 0.0, atol=1e-5 * np.abs(d).max())
-    if cohorts:  # who was never there has no gradient yet; who was, keeps the last one
-        before = rounds(name, 2, hparams(), cohorts)[-1]
-        absent = [1, 2, 4]
-        for old, new in zip(jax.tree.leaves(before.clients), jax.tree.leaves(state.clients), strict=True):
-            np.testing.assert_array_equal(old[jnp.array(absent)], new[jnp.array(absent)])
-            assert not np.any(old[3])
-            assert np.any(new[3])
+    # who was never there has no gradient yet; who was, keeps the last one
+    for old, new in zip(jax.tree.leaves(before.clients), jax.tree.leaves(state.clients), strict=True):
+        np.testing.assert_array_equal(old[jnp.array([1, 2, 4])], new[jnp.array([1, 2, 4])])
+        assert not np.any(old[3])
+        assert np.any(new[3])
 
 
-def test_the_order_of_the_cohort_and_its_padding_change_nothing():
+def test_the_order_of_the_cohort_and_its_padding_change_nothing_and_nobody_moves_nothing():
     algorithm = algorithms.build('fed_shvr', linear.model(), toy.VIEWS, hparams())
     run, state = jax.jit(algorithm.round), rounds('fed_shvr', 1, hparams())[-1]
     cohorts = [toy.cohort(ids, [1] * len(ids)) for ids in ([1, 2, 4], [4, 1, 2], [1, 2, 4, 4, 3])]
@@ -98,23 +138,10 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
     plain, *others = (run(rng.root(0), state, FEDERATION, cohort, jnp.int32(0)) for cohort in cohorts)
     for other in others:
         chex.assert_trees_all_close(plain, other, rtol=1e-4, atol=1e-6)
-
-
-def test_nobody_moves_nothing():
-    """When all clients of a round fail, model, gradients and statistics stay."""
-    algorithm = algorithms.build('fed_shvr', linear.model(), toy.VIEWS, hparams())
-    state = rounds('fed_shvr', 1, hparams())[-1]
-    lost = toy.cohort(EVERYONE, [1] * 5)._replace(weight=jnp.zeros(5))
-    after, _ = jax.jit(algorithm.round)(rng.root(0), state, FEDERATION, lost, jnp.int32(0))
-    chex.assert_trees_all_close(
-        (after.student, after.clients, after.server), (state.student, state.clients, state.server), rtol=1e-6
-    )
-
-
-def test_with_equal_steps_the_two_corrected_forms_agree():
-    h = hparams(local=Local(weighting='samples'))
-    ours, ablation = (rounds(name, 3, h)[-1].student for name in ('fed_shvr', 'fed_svr'))
-    chex.assert_trees_all_close(ours, ablation, rtol=1e-4, atol=1e-6)
+    lost = cohorts[-1]._replace(weight=jnp.zeros(5))
+    after, _ = run(rng.root(0), state, FEDERATION, lost, jnp.int32(0))
+    for name in ('student', 'clients', 'server'):
+        chex.assert_trees_all_close(getattr(after, name), getattr(state, name), rtol=1e-6)
 
 
 def test_with_equal_steps_and_hard_labels_fed_sh_is_fedavg_with_pseudo_labels():
@@ -123,23 +150,6 @@ def test_with_equal_steps_and_hard_labels_fed_sh_is_fedavg_with_pseudo_labels():
     local = Local(objective='pseudo_label', weighting='samples')
     theirs = rounds('fedavg', 2, hparams(options=None, local=local, threshold=0.0))[-1]
     chex.assert_trees_all_close(ours.student, theirs.student, rtol=1e-4, atol=1e-6)
-
-
-def test_a_client_alone_is_not_corrected():
-    """d_k = c - c_k with c = c_k: two rounds of one client are those of Fed-SH, on a federation of that client."""
-    alone = jax.tree.map(lambda x: x, FEDERATION).replace(
-        index=FEDERATION.index[4:], size=FEDERATION.size[4:], labeled_index=FEDERATION.labeled_index[4:],
-        labeled_size=FEDERATION.labeled_size[4:],
-    )  # fmt: skip
-    states = []
-    for name in ('fed_shvr', 'fed_sh'):
-        algorithm = algorithms.build(name, linear.model(), toy.VIEWS, hparams(num_clients=1))
-        state, run = algorithm.init(rng.root(0)), jax.jit(algorithm.round)
-        for visit in range(3):
-            state, metrics = run(rng.root(0), state, alone, toy.cohort([0], [visit]), jnp.int32(0))
-        assert metrics.get('correction_norm', 0.0) == 0.0
-        states.append(state.student)
-    chex.assert_trees_all_close(*states, rtol=1e-6)
 
 
 def test_momentum_is_normalized_as_in_fednova():
@@ -162,20 +172,17 @@ def test_steps_are_those_of_the_larger_set_rounded_down():
     expected = [max(2 * (3 + 4 * n) // 3, 2 * n, 1) for n in EVERYONE]
     np.testing.assert_array_equal(found, expected)
     many_labels = FEDERATION.replace(labeled_size=jnp.array([0, 9, 2, 0, 0]))
-    np.testing.assert_array_equal(
-        sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), sizes), [18, 2 * 11 // 3, 2 * 3 // 3]
-    )
+    np.testing.assert_array_equal(sampling.client_steps(many_labels, toy.cohort([1, 2, 0]), sizes), [18, 7, 2])
     paper = FEDERATION.replace(size=jnp.full(5, 5940), labeled_size=jnp.full(5, 60))
-    np.testing.assert_array_equal(sampling.client_steps(paper, cohort, BatchPlan(50, 64, 32, 2, 'longest')), 371)
-    np.testing.assert_array_equal(
-        sampling.client_steps(paper, cohort, BatchPlan(50, 32, 32, 2, 'longest')), 3
-    )  # labels alone
+    for batch, steps in ((64, 371), (32, 3)):  # in the second, of labels alone
+        of_paper = BatchPlan(50, batch, 32, 2, 'longest')
+        np.testing.assert_array_equal(sampling.client_steps(paper, cohort, of_paper), steps)
     assert sampling.most_steps(FEDERATION, sizes) >= max(expected)
 
 
 def test_on_quadratics_only_fed_shvr_reaches_the_minimizer():
     """Clients of unequal curvature and 3, 5, 8 and 4 steps. Minimizers in closed form, in float64."""
-    h, target = quadratics.HPARAMS, quadratics.minimizer(quadratics.WEIGHTS)
+    target = quadratics.minimizer(quadratics.WEIGHTS)
     last = {name: quadratics.path(build, form, 400)[-1] for name, form in quadratics.FORMS.items()}
     assert np.linalg.norm(last['Fed-SHVR'] - target) < 1e-5
     by_steps = quadratics.minimizer(quadratics.WEIGHTS * np.array(quadratics.STEPS))
@@ -184,4 +191,3 @@ def test_on_quadratics_only_fed_shvr_reaches_the_minimizer():
     for name in ('Fed-SH', 'FedAvg'):
         assert np.linalg.norm(last[name] - target) > 0.01, name
         assert np.linalg.norm(last[name] - by_steps) > 0.01, name
-    assert h.local.steps == 'longest'

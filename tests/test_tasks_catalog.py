@@ -10,46 +10,31 @@ from semisfl_jax.tasks import IGNORED, delta_m
 OUTPUTS = dict.fromkeys(tasks.NAMES, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}
 
 
-@pytest.mark.parametrize('name', tasks.NAMES)
-def test_task_by_name(name):
-    task = tasks.make(name, OUTPUTS[name])
-    assert (task.name, task.outputs) == (name, OUTPUTS[name])
-    assert task.dense is (name != 'classification')
-    assert (task.show is not None) is task.dense
-    assert (task.pseudo_label is not None) is (name not in ('depth', 'keypoints'))
+SCORES = {
+    'classification': 'accuracy',
+    'semseg': 'miou',
+    'parts': 'miou',
+    'stuff': 'miou',
+    'saliency': 'iou',
+    'edges': 'odsf',
+    'depth': 'rmse',
+    'keypoints': 'ap',
+}
 
 
-def test_every_dense_task_has_a_name():
-    assert set(tasks.NAMES) == {'classification', *tasks.DENSE}
+def test_tasks_by_name():
+    assert set(tasks.NAMES) == {'classification', *tasks.DENSE} == set(SCORES)
+    for name, score in SCORES.items():
+        task = tasks.make(name, OUTPUTS[name])
+        assert (task.name, task.outputs, task.score.name) == (name, OUTPUTS[name], score)
+        assert task.dense is (task.show is not None) is (name != 'classification')
+        assert (task.pseudo_label is not None) is (name not in ('depth', 'keypoints'))
 
 
-def test_every_task_has_its_score():
-    scores = {name: tasks.make(name, OUTPUTS[name]).score.name for name in tasks.NAMES}
-    assert scores == {
-        'classification': 'accuracy',
-        'semseg': 'miou',
-        'parts': 'miou',
-        'stuff': 'miou',
-        'saliency': 'iou',
-        'edges': 'odsf',
-        'depth': 'rmse',
-        'keypoints': 'ap',
-    }
-
-
-@pytest.mark.parametrize(
-    ('name', 'outputs', 'message'),
-    [
-        ('semsegm', 3, "task 'semsegm' is unknown; use one of .*did you mean 'semseg'?"),
-        ('depth', 2, "task 'depth' cannot have 2 outputs per pixel or image: use 1$"),
-        ('keypoints', 255, "task 'keypoints' cannot have 255 outputs per pixel or image: use 1 to 254"),
-        ('parts', 1, "task 'parts' cannot have 1 outputs per pixel or image: use 2 to 255"),
-    ],
-)
-def test_what_is_no_task(name, outputs, message):
-    with pytest.raises(UserError, match=message) as error:
+@pytest.mark.parametrize(('name', 'outputs'), [('semsegm', 3), ('depth', 2), ('keypoints', 255), ('parts', 1)])
+def test_what_is_no_task(name, outputs):
+    with pytest.raises(UserError, match=f'{name}.*{"" if name == "semsegm" else outputs}'):
         tasks.make(name, outputs)
-    assert '\n' not in str(error.value)
 
 
 def test_pseudo_labels_of_classes():
@@ -87,23 +72,6 @@ def test_what_figures_show():
     assert {tuple(at): shown[0][tuple(at)] for at in np.argwhere(shown[0])} == {(1, 1): 1, (4, 4): 2}
 
 
-@pytest.mark.parametrize('name', [name for name in tasks.NAMES if name != 'classification'])
-def test_what_is_shown_of_the_truth_is_the_truth(name):
-    """Outputs made from a target, in the target's units."""
-    task = tasks.make(name, OUTPUTS[name])
-    rng = np.random.default_rng(0)
-    target = rng.integers(0, {'depth': 255, 'saliency': 2, 'edges': 2}.get(name, 3), (2, 6, 6))
-    if name == 'keypoints':
-        target = np.zeros((2, 6, 6), int)
-        target[0, 2, 3], target[1, 0, 5], target[1, 4, 1] = 1, 3, 2
-        outputs = 40.0 * (target[..., None] == [1, 2, 3]) - 20
-    elif task.outputs > 1:
-        outputs = np.eye(3)[target]
-    else:
-        outputs = target[..., None] / 254 if name == 'depth' else 80.0 * target[..., None] - 40
-    np.testing.assert_allclose(task.show(outputs), target, atol=1e-9)
-
-
 def test_delta_m_of_the_paper():
     """Table 2 of M-Fed; a falling error is a gain."""
     local = {'semseg': 42.07, 'parts': 50.74, 'saliency': 58.50, 'edges': 62.60}
@@ -115,5 +83,3 @@ def test_delta_m_of_the_paper():
     assert delta_m({'depth': 0.3, 'ap': 0.6}, {'depth': 0.4, 'ap': 0.5}, {'depth': False, 'ap': True}) == pytest.approx(
         22.5
     )
-    with pytest.raises(ValueError, match='tasks differ'):
-        delta_m(local, {'semseg': 1.0}, higher)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import tasks
-from semisfl_jax.tasks import IGNORED, dense_losses
+from semisfl_jax.tasks import IGNORED
 
 SHAPE = (3, 5, 6)
 HIGHEST = {'semseg': 4, 'saliency': 1, 'edges': 1, 'depth': 254, 'keypoints': 3}  # of the targets
@@ -64,17 +64,6 @@ def test_loss_equals_numpy(task):
     np.testing.assert_allclose(task.loss(outputs, targets), by_hand(task.name, outputs, targets), rtol=1e-5)
 
 
-def test_gradient_equals_differences(task):
-    outputs, targets = example(task.name, seed=1)
-    gradient = np.asarray(jax.grad(task.loss)(jnp.asarray(outputs), targets))
-    direction = np.random.default_rng(2).normal(size=outputs.shape)
-    step = 1e-5
-    ends = [by_hand(task.name, outputs + sign * step * direction, targets) for sign in (1, -1)]
-    np.testing.assert_allclose(np.sum(gradient * direction), (ends[0] - ends[1]) / (2 * step), rtol=1e-3, atol=1e-5)
-    assert not gradient[targets == IGNORED].any()
-    assert gradient[targets != IGNORED].any()
-
-
 def test_without_truth_the_loss_is_zero(task):
     outputs, targets = example(task.name)
     loss, gradient = jax.value_and_grad(task.loss)(jnp.asarray(outputs), np.full_like(targets, IGNORED))
@@ -82,32 +71,12 @@ def test_without_truth_the_loss_is_zero(task):
     assert not np.asarray(gradient).any()
 
 
-@pytest.mark.parametrize('size', [0.0, 100.0, 1e4, 1e30])
-def test_gradients_are_finite(task, size):
+def test_gradients_are_finite_and_none_is_of_unknown_pixels(task):
     outputs, targets = example(task.name)
-    for fill in (None, 0, 1):
-        truth = targets if fill is None else np.full_like(targets, fill)
-        loss, gradient = jax.value_and_grad(task.loss)(jnp.asarray(size * np.sign(outputs)), truth)
-        assert np.isfinite(loss)
-        assert np.isfinite(gradient).all()
-
-
-def test_saliency_balances_the_batch():
-    """3 of 4 pixels are positive in one image, 1 of 4 in the other, 4 of 8 together: all weigh 1/2, and cost log 2."""
-    targets = np.array([[[1, 1], [1, 0]], [[1, 0], [0, 0]]], np.uint8)
-    outputs = jnp.zeros((2, 2, 2, 1))
-    np.testing.assert_allclose(dense_losses.balanced_bce(outputs, targets), 0.5 * np.log(2), rtol=1e-6)
-    gradient = np.asarray(jax.grad(dense_losses.balanced_bce)(outputs, targets))[..., 0]
-    np.testing.assert_allclose(gradient, np.where(targets == 1, -1, 1) * 0.5 * 0.5 / 8, rtol=1e-6)
-
-
-def test_heat_maps():
-    """A point is 1, its neighbors exp(-1 / 4.5) and, across a corner, exp(-2 / 4.5); near two points the larger."""
-    targets = np.zeros((1, 16, 16), np.uint8)
-    targets[0, 4, 4], targets[0, 4, 7], targets[0, 0, 15], targets[0, 12, 2] = 1, 1, 2, IGNORED
-    heat = np.asarray(dense_losses.heat_maps(targets, 2))[0]
-    assert heat.shape == (16, 16, 2)
-    expected = {(4, 4, 0): 0, (4, 5, 0): 1, (5, 5, 0): 2, (4, 6, 0): 1, (8, 4, 0): 16, (0, 15, 1): 0, (2, 14, 1): 5}
-    for where, squared in expected.items():
-        np.testing.assert_allclose(heat[where], np.exp(-squared / 4.5), rtol=1e-6)
-    assert heat[10, 4, 0] == heat[12, 2].max() == heat[4, 4, 1] == 0
+    for size in (0.0, 100.0, 1e30):
+        for fill in (None, 0, 1):
+            truth = targets if fill is None else np.full_like(targets, fill)
+            loss, gradient = jax.value_and_grad(task.loss)(jnp.asarray(size * np.sign(outputs)), truth)
+            assert np.isfinite(loss)
+            assert np.isfinite(gradient).all()
+            assert not np.asarray(gradient)[truth == IGNORED].any()

@@ -1,12 +1,17 @@
-"""Scores of dense tasks: hand-made 4x4 maps, scikit-learn, and batches against the whole set."""
+"""Scores of dense tasks: hand-made 4x4 maps, batches against the whole set, keypoints against scikit-learn's curve and
+a loop, and predictions resized to the original size of the truth."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import sklearn.metrics
 
 from semisfl_jax import tasks
-from semisfl_jax.tasks import IGNORED
+from semisfl_jax.data import maps
+from semisfl_jax.tasks import IGNORED, scores
+from semisfl_jax.training import evaluation
+from tests import dense_twin
 
 OUTPUTS = {'semseg': 4, 'saliency': 1, 'edges': 1, 'depth': 1, 'keypoints': 2}
 VOID = IGNORED
@@ -56,18 +61,6 @@ def test_miou_by_hand():
     assert result == {'miou': pytest.approx((5 / 8 + 3 / 5 + 3 / 4) / 3), 'pixelaccuracy': pytest.approx(11 / 14)}
 
 
-def test_miou_equals_scikit_learn():
-    outputs, targets = example('semseg')
-    counts = np.asarray(tasks.make('semseg', 4).scorer.count(outputs, targets, np.ones(7, bool)))
-    known = targets != VOID
-    truth, guess = targets[known], outputs.argmax(-1)[known]
-    np.testing.assert_array_equal(counts, sklearn.metrics.confusion_matrix(truth, guess, labels=range(4)))
-    result = score(tasks.make('semseg', 4), outputs, targets)
-    np.testing.assert_allclose(result['miou'], sklearn.metrics.jaccard_score(truth, guess, average='macro'))
-    np.testing.assert_allclose(result['pixelaccuracy'], sklearn.metrics.accuracy_score(truth, guess))
-    assert 0.3 < result['miou'] < 0.9
-
-
 def test_saliency_by_hand():
     """Three images, whose mean IoUs are 1/2 below 0.3, 5/6 up to 0.4, 1/2 up to 0.52 and 2/3 above it."""
     truth, guess = np.zeros((3, 4, 4), np.uint8), np.full((3, 4, 4), 0.1)
@@ -83,18 +76,6 @@ def test_saliency_leaves_out_pixels_and_images_without_truth():
     truth[0, 1, :2] = VOID  # 4 of 6 pixels
     truth[1] = VOID
     assert score(tasks.make('saliency', 1), logit(guess), truth) == {'iou': pytest.approx(4 / 6)}
-
-
-def test_saliency_equals_scikit_learn():
-    outputs, targets = example('saliency')
-    means = []
-    for threshold in np.linspace(0.2, 0.9, 15):
-        guess = 1 / (1 + np.exp(-outputs[..., 0].astype(np.float64))) > threshold
-        pairs = [(t[t != VOID], g[t != VOID]) for t, g in zip(targets, guess, strict=True)]
-        means.append(np.mean([sklearn.metrics.jaccard_score(t, g, zero_division=1.0) for t, g in pairs]))
-    result = score(tasks.make('saliency', 1), outputs, targets)['iou']
-    np.testing.assert_allclose(result, max(means))
-    assert np.argmax(means) not in (0, 14)
 
 
 def test_rmse_by_hand():
@@ -130,3 +111,162 @@ def test_without_truth_there_is_no_score(name):
     outputs, targets = example(name)
     assert np.isnan(list(score(task, outputs, np.full_like(targets, VOID)).values())).all()
     assert np.isnan(list(score(task, outputs, targets, np.zeros(7, bool)).values())).all()
+
+
+# --- keypoints
+
+
+def by_scikit_learn(height, right, points):
+    """The interpolated curve: at every recall, the highest precision at this or a larger one."""
+    if not right.any():
+        return 0.0
+    precision, recall, _ = sklearn.metrics.precision_recall_curve(right, height)  # recall falls, of what was found
+    return -np.sum(np.diff(recall * right.sum() / points) * np.maximum.accumulate(precision)[:-1])
+
+
+def test_average_precision_by_hand():
+    """Right, wrong, right, of 3 points: recall 1/3 at precision 1, 2/3 at 2/3. Equal heights count together."""
+    height, right = np.array([3.0, 2.0, 1.0]), np.array([True, False, True])
+    np.testing.assert_allclose(scores.average_precision(height, right, 3), 1 / 3 * 1 + 1 / 3 * 2 / 3)
+    height = np.array([1.0, 3.0, 3.0])  # right and wrong at once: 1/2, then 2/3 at recall 2/3, which holds before, too
+    np.testing.assert_allclose(scores.average_precision(height, right[[2, 0, 1]], 3), 2 / 3 * 2 / 3)
+    assert scores.average_precision(np.zeros(0), np.zeros(0, bool), 3) == 0
+
+
+def peaks(plane, known):
+    """(height, row, column) of peaks, highest first, from a loop over pixels."""
+    found = []
+    for y, x in np.argwhere(known):
+        around = plane[max(y - 1, 0) : y + 2, max(x - 1, 0) : x + 2]
+        if plane[y, x] == around.max():
+            found.append((plane[y, x], y, x))
+    return sorted(found, reverse=True)[: scores.PEAKS]
+
+
+def test_matching_equals_a_loop():
+    """Random maps of side 44: points within 2.2 pixels."""
+    rng = np.random.default_rng(5)
+    targets = rng.integers(1, 4, (3, 44, 30)) * (rng.uniform(size=(3, 44, 30)) < 0.02)
+    outputs = rng.normal(size=(3, 44, 30, 3)) + 2 * (targets[..., None] == [1, 2, 3])
+    outputs = outputs.astype(np.float32)
+    targets[rng.uniform(size=targets.shape) < 0.05] = IGNORED
+    aps = []
+    for k in range(3):
+        height, right, points = [], [], 0
+        for i in range(3):
+            free = [tuple(at) for at in np.argwhere(targets[i] == k + 1)]
+            points += len(free)
+            for h, y, x in peaks(outputs[i, ..., k], targets[i] != IGNORED):
+                near = sorted((v - y) ** 2 + (u - x) ** 2 for v, u in free)
+                hit = bool(near) and near[0] <= 2.2**2
+                if hit:
+                    free.remove(next(at for at in free if (at[0] - y) ** 2 + (at[1] - x) ** 2 == near[0]))
+                height.append(h)
+                right.append(hit)
+        aps.append(by_scikit_learn(np.array(height), np.array(right), points))
+    result = score(tasks.make('keypoints', 3), outputs, targets)['ap']
+    np.testing.assert_allclose(result, np.mean(aps), rtol=1e-6)
+    assert 0.1 < result < 0.95
+
+
+def test_points_beyond_the_peaks_are_still_missed():
+    """30 points of which 20 peaks are right: recall 2/3 at precision 1. Types that never occur are left out."""
+    outputs, targets = np.full((1, 40, 40, 2), -9.0), np.full((1, 40, 40), IGNORED)
+    for i in range(30):
+        at = 4 + 6 * (i // 6), 4 + 6 * (i % 6)
+        outputs[(0, *at, 0)], targets[0, at[0], at[1]] = 1 + i, 1
+    np.testing.assert_allclose(score(tasks.make('keypoints', 2), outputs, targets)['ap'], 20 / 30)
+
+
+# --- at the original size of the truth
+
+SIZES = np.array([[7, 11], [12, 5], [3, 4], [12, 11]], np.int32)
+LARGEST = 12, 11
+SIDE = 6  # of the network's outputs
+
+
+def linear(values, height, width):
+    return dense_twin.resize(values[None, :, :, None], height, width)[0, ..., 0]
+
+
+def iou(truth, guess, k):
+    return np.sum((truth == k) & (guess == k)) / np.sum((truth == k) | (guess == k))
+
+
+def scores_at(name, outputs, truth, sizes, number=1):
+    """Those of the whole evaluation, in batches of 3, of a network whose outputs are its images."""
+    task = tasks.make(name, number)
+
+    def predict(state, images):
+        return {name: jnp.take(state, images[:, 0, 0, 0], axis=0)}
+
+    rows = np.arange(len(outputs), dtype=np.uint8).reshape(-1, 1, 1, 1)
+    inputs = evaluation.batched(rows, {name: truth}, 3, jax.device_put, sizes)
+    state = jnp.asarray(outputs, jnp.float32)
+    return evaluation.compile_evaluate(predict, state, inputs, lambda _: task)(inputs, state)[name]
+
+
+def pictures(highest, seed=0):
+    """A truth for each of SIZES, in patches of some pixels."""
+    rng = np.random.default_rng(seed)
+    coarse = rng.integers(0, highest + 1, (len(SIZES), 4, 3)).astype(np.uint8)
+    return [maps.nearest(values, *size) for values, size in zip(coarse, SIZES.tolist(), strict=True)]
+
+
+def test_bilinear_equals_loops():
+    values = np.random.default_rng(1).normal(size=(4, SIDE, SIDE, 2)).astype(np.float32)
+    resized = np.asarray(jax.jit(scores.bilinear, static_argnums=1)(values, LARGEST, SIZES))
+    for got, given, (height, width) in zip(resized, values, SIZES.tolist(), strict=True):
+        for channel in range(2):
+            expected = linear(given[..., channel].astype(np.float64), height, width)
+            np.testing.assert_allclose(got[:height, :width, channel], expected, atol=1e-5)
+
+
+def test_nearest_equals_that_of_the_data():
+    values = np.random.default_rng(2).integers(0, 9, (4, SIDE, SIDE))
+    resized = np.asarray(scores.nearest(jnp.asarray(values), LARGEST, jnp.asarray(SIZES)))
+    for got, given, (height, width) in zip(resized, values, SIZES.tolist(), strict=True):
+        np.testing.assert_array_equal(got[:height, :width], maps.nearest(given, height, width))
+
+
+def test_classes_of_a_known_size_error():
+    """The prediction is the truth, resized to the network's size: all that is wrong is what the two resizings lose."""
+    truths = pictures(3)
+    small = [maps.nearest(truth, SIDE, SIDE) for truth in truths]
+    outputs = np.eye(4)[np.stack(small)]
+    got = scores_at('semseg', outputs, maps.padded(truths, LARGEST), SIZES, number=4)
+    back = [values[(2 * np.arange(h) + 1)[:, None] * SIDE // (2 * h), (2 * np.arange(w) + 1) * SIDE // (2 * w)]
+            for values, (h, w) in zip(small, SIZES.tolist(), strict=True)]  # fmt: skip
+    truth, guess = (np.concatenate([values.ravel() for values in of]) for of in (truths, back))
+    assert got['miou'] == pytest.approx(np.mean([iou(truth, guess, k) for k in range(4)]))
+    assert got['pixelaccuracy'] == pytest.approx(np.mean(truth == guess))
+    assert 0.6 < got['miou'] < 0.99
+    at_the_networks_size = scores_at('semseg', outputs, np.stack(small), None, number=4)
+    assert at_the_networks_size == {'miou': 1.0, 'pixelaccuracy': 1.0}
+
+
+def test_saliency_of_a_known_size_error():
+    """Probabilities are resized, not logits: between 0.9 and 0.001, 0.45 is in the middle, with logits 0.09."""
+    truths = pictures(1)
+    small = np.stack([maps.nearest(truth, SIDE, SIDE) for truth in truths])
+    probability = np.where(small == 1, 0.9, 0.001)
+    outputs = np.log(probability / (1 - probability))[..., None]
+    expected = []
+    for threshold in np.linspace(0.2, 0.9, 15)[:-1]:  # the last one is at the probability itself
+        large = [linear(p, *truth.shape) for p, truth in zip(probability, truths, strict=True)]
+        expected.append(np.mean([iou(truth, p > threshold, 1) for truth, p in zip(truths, large, strict=True)]))
+    got = scores_at('saliency', outputs, maps.padded(truths, LARGEST), SIZES)['iou']
+    assert got == pytest.approx(max(expected), abs=1e-6)
+    assert 0.6 < got < 0.99
+    assert scores_at('saliency', outputs, small, None)['iou'] == 1
+
+
+def test_keypoints_at_the_original_size():
+    """Within 0.05 of the longer side, which is 2 pixels of 40, not of the map's 80."""
+    truth = np.full((1, 80, 80), IGNORED, np.uint8)
+    truth[0, :40, :30] = 0
+    truth[0, 20, 15] = 1
+    for column, found in ((15, 1), (13, 1), (12, 0)):
+        outputs = np.zeros((1, 40, 30, 1))
+        outputs[0, 20, column] = 5
+        assert scores_at('keypoints', outputs, truth, np.array([[40, 30]], np.int32))['ap'] == found, column
