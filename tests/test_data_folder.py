@@ -4,7 +4,6 @@ import shutil
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
@@ -79,7 +78,6 @@ def test_one_hundred_classes_need_no_list(tmp_path, imagenet):
     ('spoil', 'named'),
     [
         (lambda root: (root / 'imagenet' / 'val').rename(root / 'imagenet' / 'test'), 'val/'),
-        (lambda root: (root / 'classes.txt').unlink(), 'class_list'),
         (lambda root: (root / 'classes.txt').write_text('n01\nn01\n'), 'class_list'),
         (lambda root: (root / 'classes.txt').write_text('n01\nn77\n'), 'n77'),
         (lambda root: (root / 'imagenet/val/n01/0.png').unlink(), 'n01'),
@@ -125,10 +123,7 @@ def test_cinic10_is_read_in_the_order_of_cifar10(tmp_path, monkeypatch):
 def test_cinic10_in_a_prepared_directory_is_found(tmp_path):
     with pytest.raises(UserError, match=r'cinic10.*config\.data\.data_dir.*config\.data\.image_folder'):
         data.load(options_of(tmp_path, name='cinic10'))
-    splits = {
-        split: (pixels(20, (32, 32, 3), seed), np.arange(20) % 10)
-        for seed, split in enumerate(('train', 'validation', 'test'))
-    }
+    splits = {split: (pixels(20, (32, 32, 3), len(split)), np.arange(20) % 10) for split in ('train', 'test')}
     write_images(tmp_path, 'cinic10', splits, classes(10))
     loaded = data.load(options_of(tmp_path, name='cinic10'))
     np.testing.assert_array_equal(loaded.train_images, splits['train'][0])
@@ -138,46 +133,29 @@ def test_cinic10_in_a_prepared_directory_is_found(tmp_path):
 
 # --- a user's own
 
-SHAPES = {'cat': (20, 14, 3), 'ant': (16, 16, 3), 'dog': (9, 30, 3)}  # of the images of a class, not in order
 
-
-@pytest.fixture
-def own(tmp_path):
-    splits = {
-        split: {name: pixels(count, shape, seed) for seed, (name, shape) in enumerate(SHAPES.items())}
-        for split, count in (('train', 8), ('test', 2))
-    }
-    return write_folder(tmp_path / 'own', **splits)
-
-
-def options(folder, **changes):
-    return options_of(folder.parent, **{'name': 'folder', 'image_folder': str(folder), 'image_size': 8} | changes)
+def own(root, **changes):
+    return image100(root, **{'name': 'folder', 'class_list': '', 'image_size': 8, **changes})
 
 
 @pytest.mark.parametrize('test', ['test', 'val', 'valid'])
-def test_classes_are_the_directories_in_the_order_of_their_names(own, test):
-    (own / 'test').rename(own / test)
-    loaded = data.load(options(own))
-    assert (loaded.name, loaded.num_classes, loaded.train_images.shape) == ('folder', 3, (24, 8, 8, 3))
-    np.testing.assert_array_equal(loaded.train_labels, np.repeat([0, 1, 2], 8))
-    np.testing.assert_array_equal(loaded.test_labels, np.repeat([0, 1, 2], 2))
-    for row, name, seed in ((1, 'ant', 1), (3, 'cat', 0)):
-        small = Image.fromarray(pixels(2, SHAPES[name], seed)[1]).resize((8, 8), Image.Resampling.BILINEAR)
-        np.testing.assert_array_equal(loaded.test_images[row], np.asarray(small))
+def test_classes_are_the_directories_in_the_order_of_their_names(imagenet, test):
+    (imagenet / 'imagenet/val').rename(imagenet / 'imagenet' / test)
+    loaded = data.load(own(imagenet))
+    assert (loaded.name, loaded.num_classes, loaded.train_images.shape) == ('folder', 3, (12, 8, 8, 3))
+    np.testing.assert_array_equal(loaded.train_labels, np.repeat([0, 1, 2], [3, 4, 5]))
+    np.testing.assert_array_equal(loaded.test_labels, np.repeat([0, 1, 2], [1, 2, 3]))
+    np.testing.assert_array_equal(loaded.test_images[:, 0, 0, 0], 50 * loaded.test_labels + 20)
 
 
-def test_what_is_missing_is_named(own):
-    for changes, named in (
-        ({'image_folder': ''}, 'image_folder'),
-        ({'image_size': 0}, 'image_size'),
-        ({'image_folder': '/nowhere'}, '/nowhere'),
-    ):
-        with pytest.raises(UserError, match=f'config.data.{named}|{named}'):
-            data.load(options(own, **changes))
-    shutil.rmtree(own / 'test' / 'dog')
-    with pytest.raises(UserError, match='dog'):
-        data.load(options(own))
-    for name in ('cat', 'dog'):
-        shutil.rmtree(own / 'train' / name)
+def test_what_a_folder_of_ones_own_lacks_is_named(imagenet):
+    for changes, named in (({'image_folder': ''}, 'image_folder'), ({'image_size': 0}, 'image_size')):
+        with pytest.raises(UserError, match=f'config.data.{named}'):
+            data.load(own(imagenet, **changes))
+    shutil.rmtree(imagenet / 'imagenet/val/n02')
+    with pytest.raises(UserError, match='n02'):
+        data.load(own(imagenet))
+    for name in ('n02', 'n03'):
+        shutil.rmtree(imagenet / 'imagenet/train' / name)
     with pytest.raises(UserError, match='1 classes'):
-        data.load(options(own))
+        data.load(own(imagenet))

@@ -1,7 +1,4 @@
-"""Data sets of tensorflow-datasets, read without TensorFlow: small synthetic ones, and real ones where prepared."""
-
-import os
-from pathlib import Path
+"""Data sets of tensorflow-datasets, read without TensorFlow: small synthetic ones."""
 
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ from PIL import Image
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import tfds_source
-from tests.settings import data_options
 from tests.tfds_files import classes, encoded, options_of, pixels, write, write_images
 
 # --- image classification
@@ -24,8 +20,7 @@ def test_svhn_is_read_as_it_was_written(tmp_path):
     write_images(tmp_path, 'svhn_cropped', splits, classes(10), version='3.1.0')
     svhn = data.load(options_of(tmp_path, name='svhn'))
     assert (svhn.name, svhn.num_classes) == ('svhn_cropped', 10)
-    assert svhn.train_images.dtype == np.uint8
-    assert svhn.train_labels.dtype == np.int32
+    assert (svhn.train_images.dtype, svhn.train_labels.dtype) == (np.uint8, np.int32)
     np.testing.assert_array_equal(svhn.train_images, train)  # the split 'extra' is left alone
     np.testing.assert_array_equal(svhn.train_labels, np.arange(50) % 10)
     np.testing.assert_array_equal(svhn.test_images, test)
@@ -114,24 +109,6 @@ def test_other_files_of_the_same_name_are_other_data(tmp_path):
         options.cache_dir = str(tmp_path / 'cache')
         digests.append(data.load(options).checksum)
     assert digests[0] != digests[1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ('name', 'train', 'image', 'mean', 'std'),
-    [('mnist', 60000, (28, 28, 1), 0.1307, 0.3081), ('fashion_mnist', 60000, (28, 28, 1), 0.2860, 0.3530)],
-)
-def test_real_sets_are_what_is_known_of_them(name, train, image, mean, std, tmp_path):
-    if not Path(os.environ.get('TFDS_DATA_DIR', 'nowhere'), name).is_dir():
-        pytest.skip(f'{name} is not prepared in $TFDS_DATA_DIR')
-    real = data.load(data_options(name=name, data_dir='', cache_dir=str(tmp_path)))
-    assert real.train_images.shape == (train, *image)
-    assert real.test_images.shape == (10000, *image)
-    values = real.train_images.astype(np.float32) / 255
-    assert values.mean(dtype=np.float64) == pytest.approx(mean, abs=1e-4)
-    assert values.std(dtype=np.float64) == pytest.approx(std, abs=1e-4)
-    of_mnist = [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]
-    assert np.bincount(real.train_labels).tolist() == (of_mnist if name == 'mnist' else [6000] * 10)
 
 
 # --- with maps: pets and COCO, with the features that tensorflow-datasets gives them
