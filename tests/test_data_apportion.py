@@ -6,7 +6,6 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from semisfl_jax.data import apportion
 from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level
 
 
@@ -48,33 +47,6 @@ def test_controlled_rounding_keeps_columns_and_moves_the_rest_by_less_than_one(c
     assert np.abs(counts - shares).max() < 1
     assert np.abs(counts.sum(axis=1) - shares.sum(axis=1)).max() < 1
     assert (counts[shares == 0] == 0).all()
-
-
-def tables(rows, columns, highest):
-    return (
-        np.reshape(entries, (rows, columns)) for entries in itertools.product(range(highest + 1), repeat=rows * columns)
-    )
-
-
-@given(st.data())
-@settings(max_examples=40, deadline=None)
-def test_a_matrix_within_bounds_is_found_just_where_there_is_one(data):
-    def bounds(shape, highest):
-        count = int(np.prod(shape))
-        pairs = data.draw(st.lists(st.tuples(*[st.integers(0, highest)] * 2), min_size=count, max_size=count))
-        return tuple(np.sort(np.array(pairs), axis=1).T.reshape(2, *shape))
-
-    entries, rows, columns = bounds((2, 3), 2), bounds((2,), 6), bounds((3,), 4)
-
-    def fits(table):
-        checks = (table, entries), (table.sum(axis=1), rows), (table.sum(axis=0), columns)
-        return all(((low <= values) & (values <= high)).all() for values, (low, high) in checks)
-
-    found = apportion.within(entries, rows, columns)
-    if found is None:
-        assert not any(fits(table) for table in tables(2, 3, 2))
-    else:
-        assert fits(found)
 
 
 @given(st.data())

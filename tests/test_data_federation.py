@@ -93,15 +93,6 @@ def test_host_and_device_give_a_round_the_same_images(setting):
     np.testing.assert_array_equal(federation.server_images, device.server_images)
 
 
-def test_clients_without_labels_have_an_empty_labeled_index(setting):
-    dataset, _, config = setting
-    config = config.copy_and_resolve_references()
-    config.data.client_labels = 0
-    federation = data.build_federations(dataset, [data.make_partition(dataset, config)], 'device')[0]
-    assert federation.labeled_index.shape == (6, 0)
-    assert federation.labeled_size.tolist() == [0] * 6
-
-
 @pytest.mark.parametrize('residency', ['device', 'host'])
 def test_clients_that_know_all_labels_hold_what_they_hold_with_labels(setting, residency):
     dataset, partition, _ = setting

@@ -108,12 +108,6 @@ def test_dirichlet_shares_are_the_formula(alpha, seed):
     np.testing.assert_array_equal(counts.sum(axis=0), pool)
 
 
-def test_no_client_is_empty_however_many_there_are():
-    made = make(dataset_of([60] * 5), partition='dirichlet', alpha=0.01, num_clients=150)
-    assert min(map(len, made.client_index)) >= 1
-    assert sum(map(len, made.client_index)) == 200
-
-
 def test_unknown_labels_are_dealt_equally_and_never_labeled():
     dataset = dataset_of([100] * 3, unknown=1000)
     made = make(dataset, num_labeled=300)
@@ -124,24 +118,15 @@ def test_unknown_labels_are_dealt_equally_and_never_labeled():
 
 def test_splits_are_as_they_were():
     """Hashes of earlier versions, which must not change for who keeps a partition file."""
-    assert [
-        make(dataset_of(SKEWED), **changes).content_hash[:16]
-        for changes in (
-            {},
-            {'partition': 'dirichlet'},
-            {'partition': 'dirichlet', 'client_labels': 48},
-            {'partition': 'dirichlet', 'client_labels': 48, 'labeled_partition': 'uniform'},
-            {'client_labels': 40, 'mu': 0},
-            {'partition': 'dirichlet', 'client_labels': -1, 'k_s': 0},
-        )
-    ] == [
-        'a689888a04aab86c',
-        'ae7e5d4fb5cca5a5',
-        '381bad689cacc4a3',
-        '8ce08816bf7ed36a',
-        '07eb25aad7614854',
-        '6c3453789f057cdf',
-    ]
+    for changes, digest in (
+        ({}, 'a689888a04aab86c'),
+        ({'partition': 'dirichlet'}, 'ae7e5d4fb5cca5a5'),
+        ({'partition': 'dirichlet', 'client_labels': 48}, '381bad689cacc4a3'),
+        ({'partition': 'dirichlet', 'client_labels': 48, 'labeled_partition': 'uniform'}, '8ce08816bf7ed36a'),
+        ({'client_labels': 40, 'mu': 0}, '07eb25aad7614854'),
+        ({'partition': 'dirichlet', 'client_labels': -1, 'k_s': 0}, '6c3453789f057cdf'),
+    ):
+        assert make(dataset_of(SKEWED), **changes).content_hash[:16] == digest
 
 
 # --- labels at the clients
@@ -154,21 +139,15 @@ def test_client_labels_are_stratified_and_ignored_at_mu_zero():
         make(dataset, client_labels=60, **changes)
         for changes in ({'mu': 7}, {'mu': 0, 'ignored_labeled': 'unlabeled'}, {'mu': 0})
     )
-    np.testing.assert_array_equal(used.server_index, ignored.server_index)
-    np.testing.assert_array_equal(used.server_index, dropped.server_index)
-    for ours, theirs in zip(dropped.client_index, used.client_index, strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-    assert [split.settings.get('ignored_labeled') for split in (used, ignored, dropped)] == [
-        None,
-        'unlabeled',
-        'dropped',
-    ]
-    assert 'ignored_labeled' not in make(dataset, mu=0).settings
+    for split in (ignored, dropped):
+        np.testing.assert_array_equal(used.server_index, split.server_index)
+        assert sum(map(len, split.client_labeled_index)) == 0
+    np.testing.assert_array_equal(held(dataset, dropped), held(dataset, used))
+    settings = [split.settings.get('ignored_labeled') for split in (used, ignored, dropped, make(dataset, mu=0))]
+    assert settings == [None, 'unlabeled', 'dropped', None]
     assert class_counts(dataset.train_labels, used.server_index, 4).tolist() == [10] * 4
     assert held(dataset, used, labeled=True).sum(axis=0).tolist() == [15] * 4
     assert np.ptp([len(rows) for rows in used.client_labeled_index]) <= 1
-    assert sum(map(len, ignored.client_labeled_index)) == sum(map(len, dropped.client_labeled_index)) == 0
-    assert sum(map(len, ignored.client_index)) == sum(map(len, used.client_index)) + 60
 
 
 def test_labels_of_clients_are_dealt_equally_whatever_the_rest():
@@ -178,12 +157,7 @@ def test_labels_of_clients_are_dealt_equally_whatever_the_rest():
     changes = {'partition': 'dirichlet', 'num_labeled': 100, 'client_labels': 48, 'num_clients': 12}
     same, equal = (make(dataset, **changes, labeled_partition=rule) for rule in ('same', 'uniform'))
     np.testing.assert_array_equal(held(dataset, equal, labeled=True), round(48 / 12 / 2000 * 500))
-    draws = rng.host(0, 'partition', 'dirichlet').dirichlet([0.1] * 4, 12)
-    skewed = held(dataset, same, labeled=True)
-    assert np.abs(skewed - draws / draws.sum(axis=0) * 12).max() <= 1 + 1e-6  # 48 labels are 12 of every class
-    np.testing.assert_array_equal(same.server_index, equal.server_index)
-    for ours, other in zip(same.client_index, equal.client_index, strict=True):
-        np.testing.assert_array_equal(ours, other)
+    np.testing.assert_array_equal(held(dataset, same), held(dataset, equal))
     np.testing.assert_array_equal(*(np.sort(np.concatenate(split.client_labeled_index)) for split in (same, equal)))
     assert [split.settings['labeled_partition'] for split in (same, equal)] == ['same', 'uniform']
     for none in ({}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
@@ -208,44 +182,30 @@ def test_where_the_server_has_no_phase_all_images_with_labels_at_the_clients_are
 # --- rules of users
 
 
-def spoiled(sizes, **cells):
-    """Equal counts [7, 5] of five sizes that 7 divides, but for some cells, 'client_class'."""
-    counts = np.tile(sizes // 7, (7, 1))
-    for cell, value in cells.items():
-        counts[tuple(map(int, cell[1:].split('_')))] = value
-    return counts
-
-
 @pytest.mark.parametrize(
-    'rule',
+    'spoiled',
     [
-        lambda sizes: None,
-        lambda sizes: spoiled(sizes).T,
-        lambda sizes: spoiled(sizes) * 1.0,
-        lambda sizes: spoiled(sizes, c2_1=-2, c3_1=22),
-        lambda sizes: spoiled(sizes, c6_3=11),
+        lambda counts: None,
+        lambda counts: counts.T,
+        lambda counts: counts * 1.0,
+        lambda counts: np.vstack([counts[:5], 3 * counts[5], -counts[6]]),
+        lambda counts: counts + 1,
     ],
 )
-def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch, rule):
-    dataset, config = dataset_of([80] * 4), config_of(partition='bad', num_labeled=40)  # 70 of each class are dealt
-    monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: spoiled(sizes))
-    assert [len(rows) for rows in data.make_partition(dataset, config).client_index] == [40] * 7
-    monkeypatch.setitem(data.PARTITIONS, 'bad', lambda sizes, chosen: rule(sizes))
-    with pytest.raises(UserError, match=r"federation\.partition='bad': .*\[7, 5\]"):
-        data.make_partition(dataset, config)
+def test_a_rule_from_outside_that_returns_something_else_is_refused(monkeypatch, spoiled):
+    """It may use up the sizes that it gets."""
 
-
-def test_a_rule_from_outside_may_use_up_the_sizes_that_it_gets(monkeypatch):
-    def in_turn(sizes, settings):
-        counts = np.zeros((settings.num_clients, len(sizes)), int)
-        while sizes.any():
-            counts[counts.sum(axis=1).argmin()] += sizes > 0
-            sizes -= sizes > 0
+    def rule(sizes, settings):
+        counts = np.tile(sizes // 7, (7, 1))  # 70 of each class are dealt
+        sizes[:] = 0
         return counts
 
-    monkeypatch.setitem(data.PARTITIONS, 'in_turn', in_turn)
-    made = make(dataset_of([80] * 4), partition='in_turn', num_labeled=40)
-    assert [len(rows) for rows in made.client_index] == [40] * 7
+    dataset, config = dataset_of([80] * 4), config_of(partition='mine', num_labeled=40)
+    monkeypatch.setitem(data.PARTITIONS, 'mine', rule)
+    assert [len(rows) for rows in data.make_partition(dataset, config).client_index] == [40] * 7
+    monkeypatch.setitem(data.PARTITIONS, 'mine', lambda sizes, settings: spoiled(rule(sizes, settings)))
+    with pytest.raises(UserError, match=r"federation\.partition='mine': .*\[7, 5\]"):
+        data.make_partition(dataset, config)
 
 
 # --- what cannot be
@@ -262,19 +222,15 @@ UNEVEN = {'partition': 'dirichlet_class', 'num_clients': 6}
         ({'num_labeled': 4, 'labeled_split': 'balanced'}, 'num_labeled=4'),
         ({'num_labeled': 300, 'labeled_split': 'balanced'}, 'num_labeled=300'),  # 60 of class 4, which has 49
         ({'num_clients': 601}, '600 unlabeled'),
-        ({'num_labeled': 700}, '0 unlabeled'),
         ({'num_unlabeled': 601}, 'num_unlabeled=601'),
         # Of 600 images, between so many for each of six clients
-        ({**UNEVEN, 'min_images': 101}, 'min_images'),
         ({**UNEVEN, 'max_images': 99}, 'to 99 '),
         ({**UNEVEN, 'min_images': 100, 'alpha': 0.5}, 'alpha above 0.5'),  # in no draw
         ({**OF_LABELS, 'min_labeled': 13}, 'min_labeled'),  # for 7 clients 91
-        ({**OF_LABELS, 'min_labeled': 12, 'labeled_alpha': 0.3}, 'alpha above 0.3'),
         ({'partition': 'classes', 'classes_per_client': 6}, 'classes_per_client=6'),
         ({'partition': 'classes', 'classes_per_client': 1, 'num_clients': 4}, '=1: 4 clients .* use 2 to 5'),
         # 6 labels of class 4 (90 * 49 / 700), and of the others more than 7
         ({'client_labels': 90, 'mismatch': 0.2}, 'mismatch=0.2'),
-        ({**LABELS, 'client_labels': 2, 'num_clients': 3, 'mismatch': 0.5}, 'mismatch=0.5'),
         # One class for each of five clients, who take 120 images each of their own
         ({**LABELS, 'num_clients': 5, 'classes_per_client': 1, 'mismatch': 0.0}, r'mismatch=0.0: .*num_unlabeled'),
     ],
@@ -299,9 +255,7 @@ def test_uneven_rules_and_mismatch_need_known_labels(rule):
     ('changes', 'named'),
     [
         ({**LABELS, 'mismatch': -0.5}, 'federation.mismatch=-0.5'),
-        ({'mismatch': 0.5}, 'federation.mismatch=0.5'),
         ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'federation.mismatch=0.0'),
-        ({'client_labels': -1, 'mismatch': 0.0}, 'federation.mismatch=0.0'),
         ({'num_unlabeled': 6}, 'data.num_unlabeled=6 is less than federation.num_clients=7'),
         ({'min_images': 20, 'max_images': 19}, 'federation.min_images=20 is above federation.max_images=19'),
     ],

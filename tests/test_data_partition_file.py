@@ -34,19 +34,6 @@ def test_a_file_gives_back_the_partition(saved, tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ['again.npz', 'partition.npz']
 
 
-def test_a_split_made_by_hand_is_used_as_it_is(tmp_path, caplog):
-    """No settings, no labels at the clients, and nothing to warn of."""
-    dataset, config = dataset_of(SKEWED), config_of(num_clients=2, num_active=1)
-    rows = {'server_index': np.arange(3), 'client_index': (np.arange(3, 9), np.arange(9, 700))}
-    made = data.Partition(dataset=dataset.name, checksum=dataset.checksum, settings={}, **rows)
-    assert [len(known) for known in made.client_labeled_index] == [0, 0]
-    data.save(made, tmp_path / 'p.npz')
-    np.testing.assert_array_equal(
-        data.load_for(tmp_path / 'p.npz', dataset, config).client_index[1], rows['client_index'][1]
-    )
-    assert not caplog.records
-
-
 def test_a_file_with_other_settings_says_which(tmp_path, caplog):
     dataset = dataset_of([500] * 4)
     changes = {'num_labeled': 200, 'client_labels': 200, 'num_clients': 8, 'k_s': 0, 'mu': 1, 'num_unlabeled': 800}
@@ -90,19 +77,6 @@ def test_a_damaged_file_and_one_of_another_kind_are_refused(saved, write):
         data.load_for(path, dataset, config)
 
 
-def test_every_flipped_byte_is_noticed_or_harmless(saved):
-    dataset, config, made, path = saved
-    content = path.read_bytes()
-    refused = 0
-    for position in range(0, len(content), len(content) // 150):
-        path.write_bytes(content[:position] + bytes([content[position] ^ 0x55]) + content[position + 1 :])
-        try:
-            assert data.load_for(path, dataset, config).content_hash == made.content_hash  # in the zip's padding
-        except UserError:
-            refused += 1
-    assert refused > 75
-
-
 def test_a_file_for_something_else_is_refused(saved):
     _, config, _, path = saved
     with pytest.raises(UserError, match=r'c0ffee.*0ther'):
@@ -115,26 +89,26 @@ def test_a_file_for_something_else_is_refused(saved):
     ('part', 'message'),
     [
         ({'server_index': [0, 1, 700]}, 'rows that the data set does not have'),
-        ({'server_index': [-1, 1, 2]}, 'rows that the data set does not have'),
         ({'server_index': [0, 1, 3]}, 'twice'),
         ({'server_index': [0, 705]}, 'unknown'),
         ({'server_index': []}, r'k_s=100'),
         ({'client_index': [[3, 4], []]}, 'a client without images'),
     ],
 )
-def test_a_file_made_elsewhere_is_checked(tmp_path, part, message):
+def test_a_file_made_elsewhere_is_checked(tmp_path, part, message, caplog):
+    """One without faults is used as it is, without settings to warn of."""
     dataset = dataset_of(SKEWED, unknown=10 if part.get('server_index') == [0, 705] else 0)
-    rows = {'server_index': [0, 1, 2], 'client_index': [[3, 4], [5]], **part}
-    made = data.Partition(
-        dataset=dataset.name,
-        checksum=dataset.checksum,
-        settings={},
-        server_index=np.array(rows['server_index'], np.int32),
-        client_index=tuple(np.array(held, np.int32) for held in rows['client_index']),
-    )
-    data.save(made, tmp_path / 'p.npz')
+    config = config_of(num_clients=2, num_active=1)
+    for changes in ({}, part):
+        rows = {'server_index': [0, 1, 2], 'client_index': [[3, 4], [5]], **changes}
+        server, clients = (np.array(rows['server_index'], np.int32), tuple(map(np.int32, rows['client_index'])))
+        made = data.Partition(dataset.name, dataset.checksum, settings={}, server_index=server, client_index=clients)
+        data.save(made, tmp_path / 'p.npz')
+        if not changes:
+            assert data.load_for(tmp_path / 'p.npz', dataset, config).client_index[1].tolist() == [5]
+            assert not caplog.records
     with pytest.raises(UserError, match=message):
-        data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1))
+        data.load_for(tmp_path / 'p.npz', dataset, config)
     if not rows['server_index']:
         data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1, k_s=0))
 

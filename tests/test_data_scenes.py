@@ -1,31 +1,27 @@
-"""Scenes of digits: what they are made of, and every target recomputed from the recipe in another way."""
+"""Scenes of digits, the bundled ones and MNIST's on CIFAR-10's photographs: what they are made of, and every target
+recomputed from the recipe in another way."""
 
 import hashlib
 from fractions import Fraction
 
 import numpy as np
 import pytest
+import tensorflow_datasets as tfds
 from PIL import Image
 from sklearn.datasets import load_sample_images
 
-from configs.default import get_config
 from semisfl_jax import data
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import bundled, maps, scenes
+from tests.settings import data_options
+from tests.tfds_files import classes, options_of, pixels, write_images
 
-TASKS = ['semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints']
-OUTPUTS = [11, 5, 1, 1, 1, 6, 2]
-
-
-def options_of(**changes):
-    options = get_config().data
-    options.update(name='digit_scenes', **changes)
-    return options
+OUTPUTS = {'semseg': 11, 'parts': 5, 'saliency': 1, 'edges': 1, 'depth': 1, 'stuff': 6, 'keypoints': 2}
+TASKS = list(OUTPUTS)
 
 
 @pytest.fixture(scope='module')
 def loaded():
-    return data.load(options_of())
+    return data.load(data_options(name='digit_scenes'))
 
 
 @pytest.fixture(scope='module')
@@ -45,16 +41,9 @@ def test_shapes_and_counts(loaded):
     assert loaded.train_images.shape == (2000, 48, 48, 3)
     assert loaded.test_images.shape == (400, 48, 48, 3)
     assert loaded.train_labels.dtype == np.int32
-    assert list(loaded.targets) == TASKS
-    for task, outputs in zip(TASKS, OUTPUTS, strict=True):
-        targets = loaded.targets[task]
-        assert targets.outputs == outputs
-        assert targets.train.shape == (2000, 48, 48)
-        assert targets.test.shape == (400, 48, 48)
-        assert targets.train.dtype == targets.test.dtype == np.uint8
-    outline = data.outline(options_of())
-    assert (outline.image, outline.classes) == ((48, 48, 3), 10)
-    assert data.shape(options_of(image_size=32)) == ((32, 32, 3), 10)
+    assert {task: targets.outputs for task, targets in loaded.targets.items()} == OUTPUTS
+    assert loaded.outline == data.outline(data_options(name='digit_scenes'))
+    assert data.shape(data_options(name='digit_scenes', image_size=32)) == ((32, 32, 3), 10)
 
 
 def test_the_bytes_of_the_targets(loaded):
@@ -67,29 +56,7 @@ def test_the_bytes_of_the_targets(loaded):
     assert digest.hexdigest() == 'e6b579ca1c941677854081ab50ecfda053b78475c9e7a578f7bdcfca09479859'
 
 
-def test_scenes_depend_on_their_number_alone(loaded, ingredients):
-    """Not on how many are painted or in which order, and so not on the chunks."""
-    for split, row in (('test', 7), ('train', 1999), ('train', 0), ('test', 7)):
-        recipe = scenes.draw('digit_scenes', split, row, ingredients[split])
-        image, label, targets = scenes.paint(recipe, ingredients[split], 48)
-        np.testing.assert_array_equal(image, getattr(loaded, f'{split}_images')[row])
-        assert label == getattr(loaded, f'{split}_labels')[row]
-        for task in TASKS:
-            np.testing.assert_array_equal(targets[task], getattr(loaded.targets[task], split)[row])
-
-
 # --- train and test are disjoint
-
-
-def test_train_and_test_share_no_digit(ingredients):
-    for split, count in (('train', 1437), ('test', 360)):
-        options = get_config().data
-        options.name = 'digits'
-        images = getattr(data.load(options), f'{split}_images')
-        np.testing.assert_array_equal(ingredients[split].sprites, images[..., 0])
-        assert len(images) == count
-        rows = [sprite.image for recipe in recipes(ingredients, split, 400) for sprite in recipe.sprites]
-        assert 0 <= min(rows) <= max(rows) < count
 
 
 def test_train_and_test_share_no_pixel_of_a_photograph(ingredients):
@@ -104,32 +71,6 @@ def test_train_and_test_share_no_pixel_of_a_photograph(ingredients):
     assert not (seen['train'] & seen['test']).any()
     assert seen['train'].mean() > 0.6
     assert seen['test'].mean() > 0.15
-    assert {x // 64 for x in np.flatnonzero(seen['test'].any(axis=(0, 1)))} == {3, 7}
-
-
-def test_the_squares_show_what_their_letters_say():
-    """By mean color, R, G, B: the sky is bright and blue, leaves are dark and not red, petals red, trees not bright."""
-    china, flower = (image.astype(int) for image in load_sample_images().images)
-    for image, squares in ((china, bundled.SQUARES[0]), (flower, bundled.SQUARES[1])):
-        lines = squares.split()
-        assert (len(lines), {len(line) for line in lines}) == (27, {40})
-        for y, line in enumerate(lines):
-            for x, letter in enumerate(line):
-                red, green, blue = image[16 * y : 16 * y + 16, 16 * x : 16 * x + 16].mean(axis=(0, 1))
-                assert {
-                    's': min(red, green, blue) > 170,
-                    'w': min(red, green, blue) > 140 and y >= 15,
-                    'b': red > blue or max(red, green, blue) < 170,
-                    't': red + green > 2 * blue and max(red, green, blue) < 190,
-                    'l': red < 100 and red < blue + 30,
-                    'p': red > blue + 40,
-                    '.': True,
-                }[letter], (y, x, letter)
-    classes = bundled.stuff_of_photographs()
-    assert classes[0, 0, 0] == 0  # sky
-    assert classes[0, 16 * 3, 16 * 12] == 1  # the top of the tower
-    assert classes[1, 426, 16 * 21] == 5  # petals
-    assert classes[0, 16 * 2, 16 * 12] == 255  # several
 
 
 # --- the targets, recomputed
@@ -198,90 +139,103 @@ def test_targets_are_those_of_the_recipe(loaded, ingredients, split, row):
     assert getattr(loaded, f'{split}_labels')[row] == digits[largest]
 
 
-def test_pixels_show_their_sprite_or_the_photograph(loaded, ingredients):
-    """Well inside of a stroke, the level is 144 or more, the color is the sprite's; far from any, the photograph's."""
-    photographs = np.stack(load_sample_images().images)
-    for row, recipe in enumerate(recipes(ingredients, 'train', 40)):
-        photograph, top, left = recipe.ground
-        expected = photographs[photograph, top : top + 48, left : left + 48].copy()
-        known = np.ones((48, 48), bool)
-        for sprite in recipe.sprites:
-            box = slice(sprite.top, sprite.top + sprite.side), slice(sprite.left, sprite.left + sprite.side)
-            gray = Image.fromarray(ingredients['train'].sprites[sprite.image])
-            level = np.asarray(gray.resize((sprite.side, sprite.side), Image.Resampling.BILINEAR))
-            expected[box][level >= 146] = sprite.color
-            known[box] &= (level >= 146) | (level <= 78)  # at 80 and below nothing is painted
-            known[box] |= level >= 146
-        np.testing.assert_array_equal(loaded.train_images[row][known], expected[known])
-        assert known.mean() > 0.8
-
-
-# --- sides, padding, synthetic images, errors
-
-
-def test_scenes_at_another_side_show_the_same(ingredients):
-    recipe = scenes.draw('digit_scenes', 'train', 4, ingredients['train'])
-    small, label, targets = scenes.paint(recipe, ingredients['train'], 48)
-    large, same, doubled = scenes.paint(recipe, ingredients['train'], 96)
-    assert large.shape == (96, 96, 3)
-    assert same == label
-    halves = large.reshape(48, 2, 48, 2, 3).mean(axis=(1, 3))
-    assert np.abs(halves - small).mean() < 8
-    for task in ('semseg', 'parts', 'saliency', 'depth'):
-        assert (doubled[task][::2, ::2] == targets[task]).mean() > 0.95
-    assert [(doubled['keypoints'] == k).sum() for k in (1, 2)] == [(targets['keypoints'] == k).sum() for k in (1, 2)]
+# --- sides and padding
 
 
 def test_padding_has_no_truth(monkeypatch, loaded):
     monkeypatch.setattr(bundled, 'COUNTS', {'train': 6, 'test': 3})
-    padded = data.load(options_of(pad_to=51))
+    padded = data.load(data_options(name='digit_scenes', pad_to=51))
     assert padded.train_images.shape == (6, 51, 51, 3)
-    inside = slice(1, 49)  # 3 pixels more: one before, two behind
     for task in TASKS:
-        assert padded.targets[task].outputs == loaded.targets[task].outputs
-        for split, count in (('train', 6), ('test', 3)):
-            target = getattr(padded.targets[task], split)
-            np.testing.assert_array_equal(target[:, inside, inside], getattr(loaded.targets[task], split)[:count])
-            assert (np.delete(target, range(1, 49), axis=1) == 255).all()
-            assert (np.delete(target, range(1, 49), axis=2) == 255).all()
+        for target, truth in zip(padded.targets[task][:2], loaded.targets[task][:2], strict=True):
+            bordered = np.pad(truth[: len(target)], ((0, 0), (1, 2), (1, 2)), constant_values=255)
+            np.testing.assert_array_equal(target, bordered)  # 3 pixels more: one before, two behind
 
 
-def test_made_up_scenes_have_the_shapes():
-    made = data.load(options_of(fake=True, fake_size=30))
-    assert made.fake
-    assert made.train_images.shape == (30, 48, 48, 3)
-    assert {task: targets.outputs for task, targets in made.targets.items()} == dict(zip(TASKS, OUTPUTS, strict=True))
-    for task, targets in made.targets.items():
-        assert targets.train.shape == (30, 48, 48)
-        values = set(np.unique(targets.train).tolist()) - {255}
-        most = {'saliency': 1, 'edges': 1, 'depth': 254, 'keypoints': 2}.get(task, targets.outputs - 1)
-        assert 1 <= max(values) <= most
-    inside = made.targets['saliency'].train == 1
-    np.testing.assert_array_equal(made.targets['semseg'].train > 0, inside)
-    np.testing.assert_array_equal(made.targets['stuff'].train == 255, inside)
-    assert made.checksum == data.load(options_of(fake=True, fake_size=30)).checksum
+# --- MNIST's digits
 
 
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'pad_to': 47}, 'pad_to=47 is smaller than the images, which are 48x48'),
-        ({'image_folder': '/x'}, "image_folder belongs to data set .*, not to 'digit_scenes'"),
-    ],
-)
-def test_wrong_options_are_one_clear_line(changes, message, monkeypatch):
-    monkeypatch.setattr(bundled, 'COUNTS', {'train': 2, 'test': 2})
-    with pytest.raises(UserError, match=message) as caught:
-        data.load(options_of(**changes))
-    assert '\n' not in str(caught.value)
+def bars(count):
+    """Digits [count, 28, 28, 1]: digit k is a bar of 20 rows and 2 + k columns in the middle."""
+    images = np.zeros((count, 28, 28, 1), np.uint8)
+    for row in range(count):
+        images[row, 4:24, 13 - row % 10 // 2 : 15 + (row % 10 + 1) // 2] = 255
+    return images
+
+
+def write_digits(root, train, test):
+    splits = {split: (images, np.arange(len(images)) % 10) for split, images in (('train', train), ('test', test))}
+    write_images(root, 'mnist', splits, classes(10), version=str(tfds.builder('mnist').version))
+
+
+@pytest.fixture
+def prepared(tmp_path, monkeypatch):
+    """MNIST of bars, 30 and 20; CIFAR-10 of plain levels, 20k for class k, and 20k + 10 in the test set."""
+    monkeypatch.setattr(scenes, 'MNIST_COUNTS', {'train': 60, 'test': 30})
+    write_digits(tmp_path, bars(30), bars(20))
+    plain = np.broadcast_to(20 * (np.arange(20) % 10)[:, None, None, None], (20, 32, 32, 3)).astype(np.uint8)
+    photographs = {'train': (plain, np.arange(20) % 10), 'test': (plain + 10, np.arange(20) % 10)}
+    write_images(tmp_path, 'cifar10', photographs, classes(10), version=str(tfds.builder('cifar10').version))
+    return tmp_path
+
+
+def test_scenes_show_digits_on_photographs(prepared):
+    loaded = data.load(options_of(prepared, name='mnist_scenes'))
+    assert (loaded.name, loaded.num_classes) == ('mnist_scenes', 10)
+    assert loaded.train_images.shape == (60, 48, 48, 3)
+    assert loaded.test_images.shape == (30, 48, 48, 3)
+    assert {task: targets.outputs for task, targets in loaded.targets.items()} == OUTPUTS | {'stuff': 10}
+    for split, extra in (('train', 0), ('test', 10)):
+        images = getattr(loaded, f'{split}_images')
+        stuff, semseg = (getattr(loaded.targets[task], split) for task in ('stuff', 'semseg'))
+        for image, classes_of, digit in zip(images, stuff, semseg, strict=True):
+            (kind,) = set(np.unique(classes_of).tolist()) - {255}
+            np.testing.assert_array_equal(classes_of == 255, digit > 0)
+            far = np.ones((48, 48), bool)  # soft borders are up to two pixels wide
+            for down in range(-2, 3):
+                for right in range(-2, 3):
+                    far &= ~np.roll(digit > 0, (down, right), axis=(0, 1))
+            assert (image[far] == 20 * kind + extra).all()
+        assert len(np.unique(stuff)) > 8
+
+
+def test_bars_are_as_wide_as_their_digit(prepared):
+    """A bar of 2 + k of the middle 24 columns and 20 of 24 rows, in a box of 24."""
+    digits = {'train_images': bars(30), 'train_labels': np.arange(30) % 10}
+    plain = {'train_images': np.zeros((1, 32, 32, 3), np.uint8), 'train_labels': np.zeros(1, np.int32)}
+    ingredients = scenes.mnist_ingredients('train', digits, plain)
+    for row in range(10):
+        sprite = scenes.Sprite(row, 10, 5, 24, (200, 100, 50))  # one to one
+        image, label, targets = scenes.paint(scenes.Scene((0,), (sprite,)), ingredients, 48)
+        columns = slice(5 + 13 - row // 2 - 2, 5 + 15 + (row + 1) // 2 - 2)
+        expected = np.zeros((48, 48), int)
+        expected[12:32, columns] = 1
+        np.testing.assert_array_equal(targets['semseg'], expected * (row + 1))
+        np.testing.assert_array_equal(image, expected[..., None] * np.array([200, 100, 50]))
+        assert label == row
+
+
+def test_scenes_are_cached_and_others_of_other_digits(prepared, tmp_path, monkeypatch):
+    first = data.load(options_of(prepared, name='mnist_scenes'))
+    assert isinstance(first.train_images.base, np.memmap)
+    with monkeypatch.context() as patch:
+        patch.setattr(scenes, 'paint', lambda *_: pytest.fail('painted again'))
+        again = data.load(options_of(prepared, name='mnist_scenes'))
+    assert again.checksum == first.checksum
+    for task in TASKS:
+        np.testing.assert_array_equal(again.targets[task].train, first.targets[task].train)
+    other = tmp_path / 'other'
+    write_digits(other, *[pixels(20, (28, 28, 1))] * 2)
+    (other / 'tfds' / 'cifar10').symlink_to(prepared / 'tfds' / 'cifar10')
+    options = options_of(other, name='mnist_scenes')
+    options.cache_dir = str(prepared / 'cache')
+    assert data.load(options).checksum != first.checksum
 
 
 # --- maps
 
 
-@pytest.mark.parametrize(
-    ('source', 'target'), [((8, 8), (14, 26)), ((32, 32), (48, 48)), ((28, 24), (14, 19)), ((5, 7), (5, 7))]
-)
+@pytest.mark.parametrize(('source', 'target'), [((8, 8), (14, 26)), ((28, 24), (14, 19)), ((5, 7), (5, 7))])
 def test_smooth_resizing_is_pillows_to_a_level(source, target):
     values = np.random.default_rng(0).integers(0, 256, (*source, 3), dtype=np.uint8)
     expected = np.asarray(Image.fromarray(values).resize(target[::-1], Image.Resampling.BILINEAR)).astype(int)

@@ -1,24 +1,22 @@
-"""Digits, synthetic images, statistics and checksums: data without a file."""
+"""Data without a file: digits, synthetic images, a user's readers; images with a border, statistics and checksums."""
 
+import dataclasses
 import hashlib
 
 import numpy as np
 import pytest
 from PIL import Image
+from sklearn.datasets import load_digits
 
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import dataset
+from semisfl_jax.data import dataset, sources
+from semisfl_jax.data.catalog import KNOWN
 from tests.settings import data_options
-
-# --- digits
 
 
 def test_digits_are_scikit_learns():
-    from sklearn.datasets import load_digits
-
-    raw = load_digits()
-    digits = data.load(data_options(name='digits'))
+    raw, digits = load_digits(), data.load(data_options(name='digits'))
     assert digits.train_images.shape == (1437, 8, 8, 1)
     assert digits.test_images.shape == (360, 8, 8, 1)
     assert digits.train_images.dtype == np.uint8
@@ -34,84 +32,148 @@ def test_digits_are_scikit_learns():
     assert mine == theirs
     share = np.bincount(raw.target) * 360 / 1797
     assert (np.abs(np.bincount(digits.test_labels) - share) < 1).all()
-    scaled = digits.train_images / 255
-    assert digits.mean == pytest.approx((scaled.mean(),))
-    assert digits.std == pytest.approx((scaled.std(),))
-
-
-def test_digits_are_the_same_every_time_and_resize():
-    first, second = (data.load(data_options(name='digits')) for _ in range(2))
-    assert first.checksum == second.checksum
-    assert len(first.checksum) == 64
-    large = data.load(data_options(name='digits', image_size=28))
-    assert large.train_images.shape == (1437, 28, 28, 1)
-    assert large.checksum != first.checksum
-    expected = Image.fromarray(first.train_images[3, ..., 0]).resize((28, 28), Image.Resampling.BILINEAR)
-    np.testing.assert_array_equal(large.train_images[3, ..., 0], np.asarray(expected))
+    assert digits.mean == pytest.approx(((digits.train_images / 255).mean(),))
+    assert digits.std == pytest.approx(((digits.train_images / 255).std(),))
 
 
 # --- synthetic images
 
 
-@pytest.mark.parametrize(
-    ('name', 'train', 'test', 'image', 'classes'),
-    [
-        ('digits', 1437, 360, (8, 8, 1), 10),
-        ('mnist', 60000, 10000, (28, 28, 1), 10),
-        ('fashion_mnist', 60000, 10000, (28, 28, 1), 10),
-        ('cifar10', 50000, 10000, (32, 32, 3), 10),
-        ('cifar100', 50000, 10000, (32, 32, 3), 100),
-        ('svhn', 73257, 26032, (32, 32, 3), 10),
-    ],
-)
-def test_fake_sets_have_the_true_shapes(name, train, test, image, classes):
-    fake = data.load(data_options(name=name, fake=True))
-    assert fake.fake
-    assert fake.train_images.shape == (train, *image)
-    assert fake.test_images.shape == (test, *image)
-    assert fake.train_images.dtype == fake.test_images.dtype == np.uint8
-    assert fake.num_classes == classes
-    assert set(fake.train_labels.tolist()) == set(fake.test_labels.tolist()) == set(range(classes))
-    assert np.ptp(np.bincount(fake.train_labels)) <= 1
-    assert len(fake.mean) == len(fake.std) == image[2]
-
-
-@pytest.mark.parametrize(('name', 'image', 'size'), [('stl10', (96, 96, 3), 700), ('image100', (144, 144, 3), 300)])
-def test_large_fake_sets_can_be_small(name, image, size):
-    fake = data.load(data_options(name=name, fake=True, fake_size=size))
-    assert fake.train_images.shape == (size, *image)
-    assert len(fake.test_images) == max(fake.num_classes, size // 5)
-    labeled = {'stl10': 350, 'image100': 300}[name]
-    assert (fake.train_labels[:labeled] >= 0).all()
-    assert (fake.train_labels[labeled:] == -1).all()
-    np.testing.assert_array_equal(np.flatnonzero(fake.train_labels >= 0), np.arange(labeled))
+@pytest.mark.parametrize('name', KNOWN)
+def test_made_up_sets_have_the_true_shapes(name):
+    """Images, classes and maps as the outline says before any is made; maps have numbers of their task."""
+    side = 16 if KNOWN[name].original else 0
+    options = data_options(name=name, fake=True, fake_size=200, image_size=side)
+    made, outline = data.load(options), data.outline(options)
+    assert made.fake
+    assert made.outline == outline
+    assert data.shape(options) == (outline.image, outline.classes)
+    assert len(made.train_images) == 200
+    assert len(made.test_images) == max(made.num_classes, 40)
+    assert made.train_images.dtype == made.test_images.dtype == np.uint8
+    labeled = 100 if name == 'stl10' else 200
+    np.testing.assert_array_equal(made.train_labels >= 0, np.arange(200) < labeled)
+    assert name == 'stl10' or np.ptp(np.bincount(made.train_labels)) <= 1
+    assert len(made.mean) == len(made.std) == outline.image[2]
+    for task, targets in made.targets.items():
+        most = {'saliency': 1, 'edges': 1, 'depth': 254, 'keypoints': 2}.get(task, targets.outputs - 1)
+        assert 1 <= targets.train[targets.train != 255].max() <= most
+    if made.test_sizes is not None:
+        height, width = KNOWN[name].original
+        assert made.test_sizes[:2].tolist() == [[height * 3 // 4, width], [height, width * 3 // 4]]
+    if name in ('digit_scenes', 'mnist_scenes'):
+        np.testing.assert_array_equal(made.targets['semseg'].train > 0, made.targets['saliency'].train == 1)
 
 
 def test_fake_images_are_deterministic_and_learnable():
     options = data_options(name='cifar10', fake=True, fake_size=600)
     first, second = data.load(options), data.load(options)
     assert first.checksum == second.checksum
-    assert (first.train_images != second.train_images).sum() == 0
     assert len(np.unique(first.train_images.reshape(600, -1), axis=0)) == 600
     means = np.stack([first.train_images[first.train_labels == k].mean(axis=0) for k in range(10)])
     distance = ((first.test_images[:, None] - means) ** 2).sum(axis=(2, 3, 4))
     assert (distance.argmin(axis=1) == first.test_labels).mean() > 0.95
 
 
+# --- a border
+
+
+@pytest.mark.parametrize(('height', 'width', 'side', 'top', 'left'), [(3, 4, 6, 1, 1), (5, 2, 5, 0, 1)])
+def test_the_image_lies_in_the_center(height, width, side, top, left):
+    """A row or column that is left over comes at the bottom or on the right: 3 + 3 of 6 rows are 1 + 3 + 2."""
+    images = 1 + np.arange(2 * height * width * 3, dtype=np.uint8).reshape(2, height, width, 3) % 200
+    expected = np.zeros((2, side, side, 3), np.uint8)
+    for i in range(height):
+        for j in range(width):
+            expected[:, top + i, left + j] = images[:, i, j]
+    np.testing.assert_array_equal(sources.add_border(images, side), expected)
+
+
+def test_digits_are_resized_then_padded():
+    plain, padded, both = (
+        data.load(data_options(name='digits', image_size=size, pad_to=side))
+        for size, side in ((0, 8), (0, 12), (10, 13))
+    )
+    assert padded.train_images.shape == (1437, 12, 12, 1)
+    for before, after in ((plain.train_images, padded.train_images), (plain.test_images, padded.test_images)):
+        np.testing.assert_array_equal(after[:, 2:10, 2:10], before)
+        assert after.astype(int).sum() == before.astype(int).sum()  # zeros elsewhere
+    assert (padded.mean, padded.std) == (plain.mean, plain.std)  # of the images without the border
+    names = 'train_images', 'train_labels', 'test_images', 'test_labels'
+    for loaded in (plain, padded):
+        assert loaded.checksum == dataset.checksum('digits', {name: getattr(loaded, name) for name in names})
+    assert plain.checksum == data.load(data_options(name='digits')).checksum
+    expected = Image.fromarray(plain.test_images[5, ..., 0]).resize((10, 10), Image.Resampling.BILINEAR)
+    np.testing.assert_array_equal(both.test_images[5, ..., 0], np.pad(np.asarray(expected), (1, 2)))
+
+
 @pytest.mark.parametrize(
-    ('changes', 'message'),
+    ('changes', 'named'),
     [
-        ({'name': 'flowers', 'fake': True}, "no synthetic images for data set 'flowers'"),
-        ({'name': 'mnist', 'fake_size': 100}, 'fake_size is for synthetic images'),
-        ({'name': 'digits', 'image_folder': '/x'}, "image_folder belongs to data set 'folder' or 'image100' or "),
-        ({'name': 'digits', 'class_list': 'x.txt'}, "class_list belongs to data set 'image100'"),
-        ({'name': 'image100'}, 'needs --config.data.class_list'),
+        ({'name': 'digits', 'pad_to': 7}, 'pad_to=7 .*8x8'),
+        ({'name': 'pascal_context', 'fake': True, 'fake_size': 30, 'image_size': 8, 'pad_to': 16}, 'pad_to=16'),
+        ({'name': 'flowers', 'fake': True}, "'flowers'"),
+        ({'name': 'mnist', 'fake_size': 100}, 'fake_size'),
+        ({'name': 'digits', 'image_folder': '/x'}, "image_folder .*'digits'"),
+        ({'name': 'digits', 'class_list': 'x.txt'}, "class_list .*'digits'"),
+        ({'name': 'image100'}, 'class_list'),
+        ({'name': 'pascal_context'}, 'image_folder'),
     ],
 )
-def test_wrong_options_are_one_clear_line(changes, message):
-    with pytest.raises(UserError, match=message) as caught:
+def test_options_that_do_not_fit_are_named(changes, named):
+    with pytest.raises(UserError, match=named):
         data.load(data_options(**changes))
-    assert '\n' not in str(caught.value)
+
+
+# --- a user's readers
+
+
+def arrays_with_depth():
+    """Of a data set of 6 and 3 images of 3 classes."""
+    images, labels = np.zeros((9, 8, 8, 1), np.uint8), np.arange(9) % 3
+    arrays = {'train_images': images[:6], 'train_labels': labels[:6]}
+    arrays |= {'test_images': images[6:], 'test_labels': labels[6:]}
+    return arrays | {'train_target_depth': images[:6, ..., 0], 'test_target_depth': images[6:, ..., 0]}
+
+
+@pytest.mark.parametrize(
+    ('key', 'value', 'found'),
+    [
+        ('train_images', np.zeros((6, 8, 8, 1)), r'float64 \[6, 8, 8, 1\]'),
+        ('train_images', np.zeros((0, 8, 8, 1), np.uint8), r'uint8 \[0, 8, 8, 1\]'),
+        ('test_images', None, 'None'),
+        ('test_images', np.zeros((3, 9, 9, 1), np.uint8), r'uint8 \[3, 9, 9, 1\]'),
+        ('train_labels', np.zeros(5, np.int32), r'int32 \[5\]'),
+        ('train_labels', np.arange(6), '0 to 5'),
+        ('test_target_depth', np.zeros((3, 8, 9), np.uint8), r'uint8 \[3, 8, 9\]'),
+    ],
+)
+def test_wrong_arrays_are_named(key, value, found):
+    arrays = arrays_with_depth()
+    assert dataset.make('mine', arrays, num_classes=3, outputs={'depth': 1}).targets['depth'].outputs == 1
+    with pytest.raises(UserError, match=f"'mine'.*{key} .*{found}"):
+        dataset.make('mine', arrays | {key: value}, 3, outputs={'depth': 1})
+    del arrays[key]
+    with pytest.raises(UserError, match=f"'mine'.*{key}"):
+        dataset.make('mine', arrays, 3, outputs={'depth': 1})
+
+
+def test_what_a_registered_reader_returns_is_checked(monkeypatch):
+    made = dataset.make('mine', arrays_with_depth(), num_classes=3)
+    monkeypatch.setitem(data.READERS, 'mine', lambda image_size: made)
+    assert data.load(data_options(name='mine')) is made
+    wrong = dataclasses.replace(made, test_labels=np.full(3, -1))
+    for given, named in ((wrong, 'test_labels'), (None, 'None')):
+        monkeypatch.setitem(data.READERS, 'mine', lambda image_size, given=given: given)
+        with pytest.raises(UserError, match=f"'mine'.* {named}"):
+            data.load(data_options(name='mine'))
+
+
+def test_the_shape_of_a_known_set_with_another_reader_is_that_of_its_images(monkeypatch):
+    larger = data.load(data_options(name='digits', image_size=16))
+    monkeypatch.setitem(data.READERS, 'digits', lambda image_size: larger)
+    assert data.shape(data_options(name='digits')) == ((16, 16, 1), 10)
+    assert data.shape(data_options(name='digits', fake=True)) == ((8, 8, 1), 10)  # made up as the package has it
 
 
 # --- statistics and checksum
@@ -125,18 +187,8 @@ def test_channel_statistics_equal_numpys():
     assert std == pytest.approx(((images[..., 0] / 255).std(), 1.0), abs=1e-12)
 
 
-def test_the_checksum_sees_name_shape_type_and_content():
+def test_the_checksum_is_of_name_types_shapes_and_contents():
+    """Of all arrays, in the order of their names."""
     image = np.arange(24, dtype=np.uint8).reshape(2, 3, 4)
-    base = {'a': image, 'b': np.zeros(2, np.int32)}
-    others = [
-        ('x', base | {'a': image[::-1]}),
-        ('y', base),
-        ('x', base | {'a': image.reshape(2, 4, 3)}),
-        ('x', base | {'b': np.zeros(1, np.int64)}),
-        ('x', {'c': image, 'b': base['b']}),
-    ]
-    digests = [dataset.checksum(*pair) for pair in [('x', base), *others]]
-    assert len(set(digests)) == 6
-    assert digests[0] == dataset.checksum('x', {k: np.array(v) for k, v in reversed(base.items())})
     expected = hashlib.sha256(b'x|a |u1 (2, 3, 4)|' + image.tobytes() + b'|b <i4 (2,)|' + bytes(8)).hexdigest()
-    assert digests[0] == expected
+    assert dataset.checksum('x', {'b': np.zeros(2, np.int32), 'a': image}) == expected

@@ -4,17 +4,14 @@ import json
 
 import chex
 import numpy as np
-import pytest
 
 from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.studies import collect, report
 from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
-from tests import runs, studies_toy
+from tests import runs
 from tests.partitions import SKEWED, config_of, dataset_of
-from tests.studies_words import study
 
 SAME = {'data__partition_seed': 2020, 'algorithm': 'fedavg', 'rounds': 1}
 
@@ -66,25 +63,3 @@ def test_summaries_say_whose_split_it_was(tmp_path):
 def test_the_settings_of_the_authors_code_fix_the_split():
     assert default.get_config().data.partition_seed == -1
     assert default.get_config('code').data.partition_seed == 2020  # their LabelwisePartitioner(seed=2020)
-
-
-@pytest.mark.parametrize(('scale', 'expected'), [('smoke', -1), ('cpu', -1), ('full', 2020)])
-def test_a_study_at_full_scale_has_one_split(scale, expected):
-    cells = [cell for cell in study('table5', scale).cells() if cell.config]
-    assert {cell.config.data.partition_seed for cell in cells} == {expected}
-    options = report.plan.jobs_of(cells[0])[0].options()
-    assert ('--config.data.partition_seed=2020' in options) == (scale == 'full')
-
-
-def test_reports_say_whose_split_it_was(tmp_path):
-    def text_of(made):
-        report.write(tmp_path / 'report', made, collect.find(made, tmp_path, {}))
-        return (tmp_path / 'report' / 'report.md').read_text()
-
-    for key, value in (('data.partition_seed', 2020), ('data.partition_file', 'here.npz')):
-        fixed = report.plan.with_given(studies_toy.study(), {key: value})
-        assert f'\nOne split for all seeds ({value}).\n' in text_of(fixed)
-    cells = [studies_toy.cell('semisfl', 1.0), studies_toy.cell('fedswitch', 1.0)]
-    cells[1].config.data.partition_seed = 7
-    mixed = report.Study('toy', 'smoke', 'A toy', (report.Table('Accuracies', tuple(cells)),))
-    assert '\nEach seed draws its own split, in other cells one split for all seeds (7).\n' in text_of(mixed)

@@ -1,70 +1,24 @@
-"""Small synthetic data sets in the files of tensorflow-datasets."""
+"""Small synthetic data sets in files: images, and the directories of tensorflow-datasets."""
 
 import io
 
 import numpy as np
-import pytest
+import tensorflow_datasets as tfds
+from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
 
-from configs.default import get_config
-
-tfds = pytest.importorskip('tensorflow_datasets')
+from tests.settings import data_options
 
 
 def options_of(root, **changes):
-    options = get_config().data
-    options.update(data_dir=str(root / 'tfds'), cache_dir=str(root / 'cache'), **changes)
-    return options
+    return data_options(data_dir=str(root / 'tfds'), cache_dir=str(root / 'cache'), **changes)
 
 
-def png(pixels):
+def encoded(image, kind='PNG'):
+    """An image [H, W] or [H, W, C] as files hold it."""
     buffer = io.BytesIO()
-    Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels).save(buffer, 'PNG')
+    Image.fromarray(image[..., 0] if image.shape[2:] == (1,) else image).save(buffer, kind, quality=100)
     return buffer.getvalue()
-
-
-def write(root, name, version, splits, image_shape, label, extra=None):
-    """Writes a TFDS directory in the array_record format.
-
-    Args:
-      root: its `tfds` gets the files.
-      name, version: of the data set.
-      splits: split -> (images, list of [H, W, C] uint8; labels).
-      image_shape: as the features declare it.
-      label: the label feature.
-      extra: name -> (feature, value), a further feature of every example.
-    """
-    from array_record.python.array_record_module import ArrayRecordWriter
-
-    extra = extra or {}
-    directory = root / 'tfds' / name / version
-    directory.mkdir(parents=True)
-    features = tfds.features.FeaturesDict(
-        {'image': tfds.features.Image(shape=image_shape), 'label': label} | {k: f for k, (f, _) in extra.items()}
-    )
-    infos = []
-    for split, (images, labels) in splits.items():
-        shards = [slice(0, len(images) // 2), slice(len(images) // 2, None)]
-        written = 0
-        for number, shard in enumerate(shards):
-            file = directory / f'{name}-{split}.array_record-{number:05}-of-{len(shards):05}'
-            writer = ArrayRecordWriter(str(file), 'group_size:1')
-            for image, k in zip(images[shard], labels[shard], strict=True):
-                example = {'image': png(image), 'label': int(k)} | {key: value for key, (_, value) in extra.items()}
-                record = features.serialize_example(example)
-                written += len(record)
-                writer.write(record)
-            writer.close()
-        template = tfds.core.ShardedFileTemplate(
-            dataset_name=name, data_dir=directory, split=split, filetype_suffix='array_record'
-        )
-        lengths = [len(labels[shard]) for shard in shards]
-        infos.append(
-            tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=written, filename_template=template)
-        )
-    tfds.folder_dataset.write_metadata(
-        data_dir=str(directory), features=features, split_infos=infos, version=version, check_data=False
-    )
 
 
 def pixels(count, shape, seed=0):
@@ -73,3 +27,49 @@ def pixels(count, shape, seed=0):
 
 def classes(count):
     return tfds.features.ClassLabel(num_classes=count)
+
+
+def write(root, name, version, splits, features):
+    """Writes the directory tfds/`name` in the array_record format, two files for each split; `splits`: split ->
+    examples."""
+    directory = root / 'tfds' / name / version
+    directory.mkdir(parents=True)
+    features, infos, base = tfds.features.FeaturesDict(features), [], name.partition('/')[0]
+    for split, examples in splits.items():
+        shards = [examples[: len(examples) // 2], examples[len(examples) // 2 :]]
+        written = 0
+        for number, shard in enumerate(shards):
+            file = directory / f'{base}-{split}.array_record-{number:05}-of-{len(shards):05}'
+            writer = ArrayRecordWriter(str(file), 'group_size:1')
+            for example in shard:
+                record = features.serialize_example(example)
+                written += len(record)
+                writer.write(record)
+            writer.close()
+        template = tfds.core.ShardedFileTemplate(
+            dataset_name=base, data_dir=directory, split=split, filetype_suffix='array_record'
+        )
+        lengths = [len(shard) for shard in shards]
+        infos.append(
+            tfds.core.SplitInfo(name=split, shard_lengths=lengths, num_bytes=written, filename_template=template)
+        )
+    tfds.folder_dataset.write_metadata(
+        data_dir=str(directory), features=features, split_infos=infos, version=version, check_data=False
+    )
+
+
+def write_images(root, name, splits, label, shape=None, version='1.0.0'):
+    """Writes a set for image classification.
+
+    Args:
+      splits: split -> (images, list of [H, W, C] uint8; labels).
+      label: the label feature.
+      shape: as the features declare it, that of the images by default.
+    """
+    shape = shape or np.shape(splits['train' if 'train' in splits else 'test'][0])[1:]
+    features = {'image': tfds.features.Image(shape=shape), 'label': label, 'id': tfds.features.Text()}
+    examples = {
+        split: [{'image': encoded(image), 'label': int(k), 'id': ''} for image, k in zip(images, labels, strict=True)]
+        for split, (images, labels) in splits.items()
+    }
+    write(root, name, version, examples, features)
