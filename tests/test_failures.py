@@ -156,7 +156,6 @@ def test_mistakes_in_a_trace(tmp_path, text, named):
     ('changes', 'named'),
     [
         ({'failures__before': 0.6, 'failures__inside': 0.6}, r'failures\.before'),
-        ({'failures__trace': 'nowhere.csv'}, 'nowhere.csv'),
         ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, r'failures\.'),
         ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, r'failures\.before=0\.5'),
     ],
