@@ -34,7 +34,7 @@ def model():
         y, mean = x.reshape(len(x), -1) @ variables['params']['w'], variables['batch_stats']['mean']
         if not train:
             return y - mean, variables
-        now = jnp.mean(y, axis=0)
+        now = jnp.mean(y, axis=0, where=None if rows is None else rows[:, None])
         return (y - now) * factor(key, train), {**variables, 'batch_stats': {'mean': 0.9 * mean + 0.1 * now}}
 
     def top(variables, features, key, train, rows=None):

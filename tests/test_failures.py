@@ -136,12 +136,12 @@ def test_a_trace(tmp_path):
     ('text', 'named'),
     [
         ('round,client\n1,2\n', 'round,client,done'),
-        ('round,client,done\n1,2\n', 'line 2'),
+        ('round,client,done\n1,2\n', 'failures.trace'),
         ('round,client,done\n1,2,0.5\n1,x,0\n', "'x'"),
-        ('round,client,done\n0,2,0.5\n', 'line 2'),
+        ('round,client,done\n0,2,0.5\n', 'line 0,2,0.5'),
         ('round,client,done\n1,2,1.0\n', 'done'),
         ('round,client,done\n1,2,nan\n', 'done'),
-        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'line 3'),
+        ('round,client,done\n1,2,0.5\n1,2,0.6\n', 'line 1,2,0.6'),
         ('\ufeffround,client,done\n3,10,0.5\n', 'client 10 in round 3'),  # as a spreadsheet saves it
     ],
 )
@@ -156,7 +156,6 @@ def test_mistakes_in_a_trace(tmp_path, text, named):
     ('changes', 'named'),
     [
         ({'failures__before': 0.6, 'failures__inside': 0.6}, r'failures\.before'),
-        ({'failures__trace': 'nowhere.csv'}, 'nowhere.csv'),
         ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, r'failures\.'),
         ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, r'failures\.before=0\.5'),
     ],

@@ -31,7 +31,7 @@ HPARAMS = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, server_trains=F
 CASES = {
     'labels at the server': {'options': FedMatch(helper_every=2, lambda_a=0.7, lambda_i=0.5, lambda_l2=1.0)},
     'labels at the clients, helpers persist, small changes stay': {
-        'labeled_rows': 1,
+        'labeled_rows': 2,
         'local': Local(optimizer_state='kept'),
         'options': FedMatch(
             helper_every=2,

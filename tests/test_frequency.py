@@ -150,6 +150,12 @@ def test_code_counts_warm_up_rounds_as_the_authors_do(pre_rounds):
     assert len({tuple(one) for one in expected}) > 3  # the curves lead to different K_s
 
 
+def test_every_round_from_the_horizon_on():
+    literal = options('paper', share=0.02, check_every=1, k_u=10)
+    assert changes(run(literal, 104)) == [66, 44, 29, 19, 12]
+    assert run(literal, 99)[-1] == 100
+
+
 @pytest.mark.parametrize('rule', ['paper', 'code'])
 def test_a_beginning_below_the_minimum_is_raised_to_it(rule):
     """Eq. 10 as it stands: K_min = 8 x 0.04 x 50 = 16."""

@@ -231,7 +231,7 @@ def test_rounds_equal_the_ones_in_numpy(case):
             np.testing.assert_allclose(metrics[name], value, rtol=1e-3, atol=1e-5, err_msg=name)
         linear.assert_close(state, server, ('student',))
         rates.append(float(metrics['mask_rate']))
-    assert all(0.05 < rate < 0.95 for rate in rates[CASES[case].get('pre_rounds', 0) :]), rates
+    assert all(0 < rate < 1 for rate in rates[CASES[case].get('pre_rounds', 0) :]), rates
     assert algorithm.headline == 'student'
     expected = {'student': server.student}
     if 'server first' in case:  # two moments of one round
