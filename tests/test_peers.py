@@ -7,24 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks.peers import agreement, measure, problem, tables, task, turns, workloads
+from benchmarks.peers import agreement, measure, tables, task, turns, workloads
 from benchmarks.peers.catalog import ALL, OURS
-from semisfl_jax import data
 
 TINY = workloads.Workload('mlp', 'MLP', 'mlp200', clients=6, images=5, active=2, steps=3, rounds=4, batch_size=4)
-
-
-def test_a_task_is_read_as_it_was_written(tmp_path):
-    problem.write(TINY, tmp_path / 'task')
-    assert problem.read(str(tmp_path / 'task')) == TINY
-    read = task.load(str(tmp_path / 'task'))
-    assert (read.images.shape, read.labels.shape) == ((6, 5, 28, 28, 1), (6, 5))
-    assert abs(read.images.mean()) < 3
-    assert [cohort.tolist() for cohort in read.cohorts] == [data.draw_cohort(0, r, 6, 2).tolist() for r in range(4)]
-    assert [weight.shape for weight in read.weights] == [(784, 200), (200,), (200, 10), (10,)]
-    rows = read.batches(np.random.default_rng(0))
-    assert rows.shape == (3, 4)
-    assert sorted(rows.ravel()[:5]) == sorted(rows.ravel()[5:10]) == list(range(5)), 'pass after pass'
 
 
 def test_how_far_weights_are_apart():
@@ -74,22 +60,6 @@ def test_only_sides_with_the_same_weights_are_timed(run, capsys):
     assert len(caches) == 2, 'the check does not warm the cache of the measurement'
     assert {cache for name, _, cache in seen if name != 'ours'} == {None}
     assert saved[0] == ['ours', 'pfl', 'pytorch']
-
-
-def test_the_table_says_what_was_measured_and_what_was_not(run):
-    result = {
-        'machine': {'cores': 2, 'platform': 'here'},
-        'rounds': 4,
-        'turns': 2,
-        'sides': {name: {'versions': {ALL[name].package: '1.0', 'python': '3.11'}} for name in ALL},
-        'left_out': {'blazefl': 'needs Python 3.12'},
-        'workloads': {'mlp': run[0]},
-    }
-    text, quick = (tables.tables(result | {'quick': quick}) for quick in (False, True))
-    assert '| this project 1.0 | 2.00 (2.00 to 2.00) | 1.00 | 10.0 | 10.0 | 0e+00 |' in text
-    assert '| PyTorch loop 1.0 | 5.00 (5.00 to 5.00) | 2.50 |' in text
-    assert all(name in text for name in ('FedJAX 1.0', 'Flower 1.0', 'BlazeFL'))
-    assert ('mean nothing' in text, 'mean nothing' in quick) == (False, True)
 
 
 @pytest.mark.slow

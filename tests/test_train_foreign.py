@@ -14,15 +14,15 @@ from semisfl_jax.training import checkpoint, load, metrics, outputs
 from tests import runs
 from tests.one_line import assert_one_line
 
-CHEAP = {'algorithm': 'supervised_only', 'rounds': 4}
-LONGER = CHEAP | {'rounds': 6}
+OF_FOUR = {'algorithm': 'supervised_only', 'rounds': 4}
+LONGER = OF_FOUR | {'rounds': 6}
 
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
     """A run of four rounds, saved after the second and the fourth; the same with six; and six of another seed."""
     root = tmp_path_factory.mktemp('made')
-    for name, changes in (('finished', CHEAP), ('longer', LONGER), ('other', LONGER | {'seed': 1})):
+    for name, changes in (('finished', OF_FOUR), ('longer', LONGER), ('other', LONGER | {'seed': 1})):
         assert runs.run(root / name, **changes) == 0
     return root
 
@@ -46,9 +46,7 @@ def checkpoints_of_another_run(folder, other):
     shutil.copytree(other / 'checkpoints', folder / 'checkpoints')
 
 
-def alone(name):
-    """Half a file, and no other."""
-
+def half_a_file_alone(name):
     def spoil(folder, _):
         shutil.rmtree(folder)
         folder.mkdir()
@@ -66,8 +64,8 @@ SPOILT = {
     'checkpoints of another run': (checkpoints_of_another_run, {}, ['checkpoints/6', 'seed=1']),
     'no checkpoints': (lambda folder, _: shutil.rmtree(folder / 'checkpoints'), {}, ['summary.json']),
     'no lines': (lambda folder, _: (folder / 'metrics.jsonl').unlink(), {}, ['metrics.jsonl']),
-    'half a config.json': (alone('config.json'), {}, ['config.json']),
-    'half a line': (alone('metrics.jsonl'), {}, ['metrics.jsonl']),
+    'half a config.json': (half_a_file_alone('config.json'), {}, ['config.json']),
+    'half a line': (half_a_file_alone('metrics.jsonl'), {}, ['metrics.jsonl']),
 }
 
 
@@ -108,7 +106,7 @@ def test_a_changed_summary_is_written_anew_and_a_changed_line_reaches_no_later_o
     whole = json.loads(file.read_text())
     file.write_text(json.dumps(whole | {'final_accuracy': 0.5}))
     assert outputs.finished(folder, 4) is None
-    assert runs.run(folder, **CHEAP) == 0
+    assert runs.run(folder, **OF_FOUR) == 0
     assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
     assert json.loads(file.read_text())['final_accuracy'] == whole['final_accuracy']
     assert runs.lines(folder) == runs.lines(made / 'finished')
@@ -137,7 +135,7 @@ def test_whatever_stands_in_the_place_of_a_file_is_one_line(folder, content):
         else:
             (folder / name).write_bytes(content + b'\n')
     assert outputs.finished(folder, 4) is None
-    config = config_lib.resolve(runs.config(**CHEAP))
+    config = config_lib.resolve(runs.config(**OF_FOUR))
     for reader in (
         lambda: load.experiment(folder),
         lambda: metrics.read(folder / 'metrics.jsonl'),
