@@ -136,9 +136,6 @@ def test_how_a_value_is_shortened():
     assert str(UserError(plain)) == plain.strip()
 
 
-# --- the folder
-
-
 def test_a_folder_that_cannot_be_written_to(tmp_path, capsys, monkeypatch):
     (tmp_path / 'file').write_text('text')
     folder = tmp_path / 'folder'

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core as jax_core
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
@@ -40,9 +41,6 @@ def together(tmp_path_factory):
     return folder, len(traces)
 
 
-# --- equality
-
-
 @pytest.mark.as_for_users
 def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     folder, traces = together
@@ -73,8 +71,6 @@ def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
         assert state.step == sum(record['k_s'] for record in runs.records(trial_folder))
 
-
-# --- outputs
 
 CHEAP = {'algorithm': 'supervised_only'}
 
@@ -111,8 +107,6 @@ def test_summary_over_the_seeds(seeds, tmp_path, capsys):
     assert runs.run(homes[0], **(settings | {'seeds': (0, 1)})) == 2
     assert runs.files(tmp_path) == before
 
-
-# --- runs that end early
 
 # Three trials write a line each per round, and save in the rounds 2 and 4.
 KILLED_AT = {
@@ -159,17 +153,12 @@ def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, caps
     assert runs.lines(tmp_path / 'seed_1') == runs.lines(tmp_path / 'alone')
 
 
-# --- images
-
-
 def equations(jaxpr):
     """All equations of a program, with those of inner functions, loops and branches."""
     for equation in jaxpr.eqns:
         yield equation
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, 'jaxpr', value)
-            if hasattr(inner, 'eqns'):
-                yield from equations(inner)
+        for inner in jax_core.jaxprs_in_params(equation.params):
+            yield from equations(inner)
 
 
 @pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
