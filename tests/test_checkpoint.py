@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -80,11 +81,8 @@ def test_the_newest_checkpoint_comes_back(folder, tmp_path):
 
 def test_a_full_disk_is_one_line(folder, monkeypatch):
     """As tensorstore says it, which is not an OSError."""
-
-    def full(*_, **__):
-        raise ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
-
-    monkeypatch.setattr(checkpoint.CheckpointManager, 'save', full)
+    full = ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
+    monkeypatch.setattr(checkpoint.CheckpointManager, 'save', mock.Mock(side_effect=full))
     with pytest.raises(UserError, match=r'round 5 .*checkpoints .*no space left'):
         save(folder, 2, {5: tree(5)})
     assert checkpoint.rounds_saved(folder) == [2, 4]

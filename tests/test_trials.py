@@ -87,7 +87,8 @@ def test_summary_over_the_seeds(seeds, tmp_path, capsys):
     values = [trial['final_accuracy'] for trial in of_trials]
     error = np.std(values, ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else None
     assert summary['final_accuracy'] == pytest.approx({'mean': np.mean(values), 'standard_error': error})
-    assert (summary['rounds'], summary['headline'], summary['trial_map']) == (1, 'student', 'loop')
+    assert (summary['rounds'], summary['headline']) == (1, 'student')
+    assert summary['trial_map'] == ('loop' if len(seeds) > 1 else '')
     # the seconds of a round are those of all trials, in every trial, and above them they count once
     first, *others = (runs.records(home)[0] for home in homes)
     assert all(record['wall_seconds'] == first['wall_seconds'] for record in others)
@@ -139,17 +140,17 @@ calls, real = itertools.count(1), {function}
 
 
 def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, capsys):
-    assert runs.run(tmp_path, seeds=(0, 1), rounds=1, **CHEAP) == 0
-    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=2, **CHEAP) == 0
+    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=4, **CHEAP) == 0
     before = runs.files(tmp_path)
     capsys.readouterr()
-    for rounds in (1, 2):  # finished without it, and to be trained further
+    for rounds in (2, 3):  # finished without it, and to be trained further
         assert runs.run(tmp_path, seeds=(0, 1), rounds=rounds, **CHEAP) == 2
         assert_one_line(capsys.readouterr().err, ['seed_1', f'config.rounds={rounds}'])
         assert runs.files(tmp_path) == before
-    assert runs.run(tmp_path, seeds=(0, 1), rounds=4, **CHEAP) == 0
-    assert 'resuming from the checkpoint of round 1' in capsys.readouterr().out  # the newest that both have
-    assert runs.run(tmp_path / 'alone', seed=1, rounds=4, **CHEAP) == 0
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=5, **CHEAP) == 0
+    assert 'resuming from the checkpoint of round 2' in capsys.readouterr().out  # the newest that both have
+    assert runs.run(tmp_path / 'alone', seed=1, rounds=5, **CHEAP) == 0
     assert runs.lines(tmp_path / 'seed_1') == runs.lines(tmp_path / 'alone')
 
 
