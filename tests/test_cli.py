@@ -80,8 +80,6 @@ def test_a_configuration_imports_what_lies_beside_it(tmp_path, monkeypatch):
     assert command_line.parse(['launch.py', '--config=~/digits_of_mine.py']).config.data.name == 'digits'
 
 
-# --- mistakes
-
 LONG = 'y' * 5000
 MISTAKES = {  # what is added to the command line of a tiny digits run -> what the one line names
     '--wrkdir=x': 'wrkdir',
@@ -94,7 +92,6 @@ MISTAKES = {  # what is added to the command line of a tiny digits run -> what t
     '--config.algorithm=FedAvg': "'FedAvg' 'fedavg'",
     '--config.cost.devices=jetson_nano,jetson_tx2': """--config.cost.devices="('jetson_nano','jetson_tx2')\"""",
     '--config.data.num_labeled=2000': '2000 1437',
-    '--config.model.split_index=4': 'split_index=4',
     '--config.model.name=vgg13': 'vgg13 8x8 data.image_size',
     '--config.data.name=svhn_cropped --config.data.data_dir={tmp}': 'svhn',
     '--config.data.partition_file={run}/partition.npz --config.data.name=mnist --config.data.fake=True': 'digits mnist',
@@ -179,9 +176,6 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(tmp_path, monkeypatch, c
     (tmp_path / '.lock').mkdir()
     with pytest.raises(UserError, match='--workdir'), outputs.lock_folder(tmp_path, runs.config(), None):
         pass
-
-
-# --- files of a user
 
 
 @pytest.fixture

@@ -39,14 +39,11 @@ CIFAR = 'data.name=cifar10 data.num_labeled=4000'
 SPLIT = 'federation.partition federation.alpha federation.labeled_partition federation.min_images'
 MATCH = 'fedmatch.lambda_l1 fedmatch.l1_threshold fedmatch.delta_threshold'
 OTHERS = [  # words, keys, values
-    ('fedprox', 'local.weighting local.prox threshold', ('samples', 0.01, 0.85)),
-    ('fedprox', 'data.num_labeled data.client_labels federation.mu uda.temperature', (40, 40, 1, 1.0)),
+    ('fedprox', 'local.weighting local.prox threshold federation.mu', ('samples', 0.01, 0.85, 1)),
     # UDA as in the authors' scripts for CIFAR-10 and SVHN, 7 unlabeled images per labeled one
-    ('fedprox local.objective=uda', 'threshold uda.temperature uda.tsa', (0.8, 0.4, 'off')),
-    ('fedprox local.objective=uda', 'federation.mu batch_size', (7, 10 + 7 * 10)),
+    ('fedprox local.objective=uda', 'threshold uda.temperature uda.tsa federation.mu', (0.8, 0.4, 'off', 7)),
     ('fedprox local.objective=supervised data.client_labels=-1', 'batch_size threshold', (10, 0.95)),
     ('fedprox lr=0.01 threshold=0.5', 'lr threshold lr_min', (0.01, 0.5, 5e-4)),  # the command line goes before
-    ('fedprox federation.num_clients=20', 'federation.num_clients federation.num_active', (20, 5)),
     # The paper's (DIR, DIR), as the digits have a Dirichlet split, and (IID, DIR)
     ('feddure', SPLIT, ('dirichlet_class', 0.5, 'dirichlet_class', 10)),
     ('feddure federation.labeled_partition=uniform', SPLIT, ('dirichlet_class', 0.5, 'uniform', 10)),
@@ -56,7 +53,6 @@ OTHERS = [  # words, keys, values
     (f'fed_shvr {CIFAR}', 'data.num_unlabeled federation.classes_per_client', (20_000, 6)),
     (f'fed_shvr {CIFAR} federation.partition=dirichlet', SPLIT, ('dirichlet', 0.1, 'same', 10)),
     (f'fed_shvr {CIFAR} federation.partition=dirichlet_class', SPLIT, ('dirichlet_class', 0.025, 'classes', 0)),
-    (f'fed_shvr {CIFAR} federation.alpha=1', 'federation.alpha', (1,)),
     # 40 labels; 4 full batches and a part of one
     ('semifl', 'server_batch_size', (10,)),
     ('semifl data.num_labeled=1010', 'server_batch_size k_s', (250, 5 * 5)),

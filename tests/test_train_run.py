@@ -260,15 +260,14 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
     assert not (tmp_path / 'metrics.jsonl').exists()
 
 
-OF_FOUR = {'algorithm': 'supervised_only', 'rounds': 4}
-LONGER = OF_FOUR | {'rounds': 6}
+LONGER = CHEAP | {'rounds': 6}
 
 
 @pytest.fixture(scope='module')
 def made(tmp_path_factory):
     """A run of four rounds, saved after the second and the fourth; the same with six; and six of another seed."""
     root = tmp_path_factory.mktemp('made')
-    for name, changes in (('finished', OF_FOUR), ('longer', LONGER), ('other', LONGER | {'seed': 1})):
+    for name, changes in (('finished', CHEAP), ('longer', LONGER), ('other', LONGER | {'seed': 1})):
         assert runs.run(root / name, **changes) == 0
     return root
 
@@ -346,7 +345,7 @@ def test_a_changed_summary_is_written_anew_and_a_changed_line_reaches_no_later_o
     whole = json.loads(file.read_text())
     file.write_text(json.dumps(whole | {'final_accuracy': 0.5}))
     assert outputs.finished(folder, 4) is None
-    assert runs.run(folder, **OF_FOUR) == 0
+    assert runs.run(folder, **CHEAP) == 0
     assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
     assert json.loads(file.read_text())['final_accuracy'] == whole['final_accuracy']
     assert runs.lines(folder) == runs.lines(made / 'finished')
@@ -373,7 +372,7 @@ def test_whatever_stands_in_the_place_of_a_file_is_one_line(folder, content):
         else:
             (folder / name).write_bytes(content + b'\n')
     assert outputs.finished(folder, 4) is None
-    config = config_lib.resolve(runs.config(**OF_FOUR))
+    config = config_lib.resolve(runs.config(**CHEAP))
     for reader in (
         lambda: load.experiment(folder),
         lambda: metrics.read(folder / 'metrics.jsonl'),

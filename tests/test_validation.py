@@ -21,9 +21,6 @@ HELD = {'data__num_validation': 100, 'algorithm': 'supervised_only', 'rounds': 2
 OF_VALIDATION = {**HELD, 'data__eval_split': 'validation'}
 
 
-# --- the split
-
-
 def held_by(partition):
     return np.concatenate([partition.server_index, *partition.client_index, *partition.client_labeled_index])
 
@@ -83,9 +80,6 @@ def test_dense_tasks_share_them():
     np.testing.assert_array_equal(rest, np.setdiff1d(np.arange(48), held))
     seen = data.evaluated(dataset, held, 'validation', toy_scenes.TASKS)
     np.testing.assert_array_equal(seen.test_truth['depth'], dataset.targets['depth'].train[held])
-
-
-# --- runs
 
 
 class Forbidden(np.ndarray):
