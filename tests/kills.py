@@ -2,7 +2,6 @@
 
 KILL = 'import os, signal; kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)'
 KILLED_AT = {
-    'before any line': 'from semisfl_jax.training import metrics; metrics.append = kill',
     'after line 1, before any checkpoint': """
 from semisfl_jax.training import outputs
 outputs.log_events = kill""",
@@ -23,13 +22,5 @@ metrics.append = cut_short""",
 import os
 rename = os.rename
 os.rename = lambda old, new, **kw: kill() if str(new).endswith('checkpoints/4') else rename(old, new, **kw)""",
-    'after checkpoint 4, before anything else': """
-import os
-rename = os.rename
-os.rename = lambda old, new, **kw: (rename(old, new, **kw), str(new).endswith('checkpoints/4') and kill())""",
-    'before checkpoint 4': """
-from semisfl_jax.training import checkpoint
-save = checkpoint.save
-checkpoint.save = lambda manager, number, *rest: kill() if number == 4 else save(manager, number, *rest)""",
     'before the summary': 'from semisfl_jax.training import metrics; metrics.summarize_trial = kill',
 }

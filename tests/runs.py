@@ -89,14 +89,9 @@ def change_rounds(monkeypatch, change):
 def start_process(workdir, prelude='', environment=(), **changes):
     """Starts a process of its own that runs after the Python statements `prelude`."""
     code = f'import sys, launch\n{prelude}\nsys.exit(launch.main(sys.argv))'
-    return subprocess.Popen(
-        [sys.executable, '-c', code, *words(workdir, **changes)],
-        cwd=ROOT,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)} | dict(environment),
-    )
+    command = [sys.executable, '-c', code, *words(workdir, **changes)]
+    own = os.environ | {'JAX_PLATFORMS': 'cpu', 'PYTHONPATH': str(ROOT)} | dict(environment)
+    return subprocess.Popen(command, cwd=ROOT, env=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def end_process(process):
@@ -115,16 +110,10 @@ def run_process(workdir, prelude='', **changes):
 
 def run_tests(*paths, flags, marks='', **environment):
     """Runs the tests of files with these marks in a process of its own, its programs compiled with XLA's `flags`."""
-    options = ('-m', marks, '-p', 'no:cacheprovider', '-p', 'no:xdist')
-    result = subprocess.run(
-        [sys.executable, '-m', 'pytest', *options, *map(str, paths)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=HANGS,
-        env=os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags} | environment,
-        check=False,
-    )
+    options = '-m', marks, '-p', 'no:cacheprovider', '-p', 'no:xdist'
+    command = [sys.executable, '-m', 'pytest', *options, *map(str, paths)]
+    own = os.environ | {'JAX_PLATFORMS': 'cpu', 'XLA_FLAGS': flags} | environment
+    result = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, timeout=HANGS, check=False)
     assert result.returncode == 0, result.stdout[-6000:] + result.stderr[-2000:]
     assert '100%' in result.stdout
     print(result.stdout)

@@ -4,6 +4,7 @@ import itertools
 import os
 import shutil
 from typing import NamedTuple
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -29,18 +30,16 @@ def tree(seed):
     weights = jnp.asarray(rng.normal(size=(300, 7)), jnp.float32)
     return {
         'params': Pair(weights, {'b': jnp.asarray(rng.integers(9, size=5), jnp.int32)}),
-        'flags': jnp.asarray(rng.random(4) < 0.5),
-        'empty': jnp.zeros((0, 3)),
+        'empty': jnp.zeros((0, 3), bool),
         'nothing': {},
         'host': rng.normal(size=(11, 4)),  # float64
         'k_s': np.int64(rng.integers(100)),
-        'zero': np.zeros((), np.int64),
     }
 
 
 def template():
     made = tree(0)
-    return made | {'params': jax.eval_shape(lambda: made['params']), 'empty': jax.ShapeDtypeStruct((0, 3), jnp.float32)}
+    return made | {'params': jax.eval_shape(lambda: made['params'])}
 
 
 def assert_equal(actual, expected):
@@ -82,11 +81,8 @@ def test_the_newest_checkpoint_comes_back(folder, tmp_path):
 
 def test_a_full_disk_is_one_line(folder, monkeypatch):
     """As tensorstore says it, which is not an OSError."""
-
-    def full(*_, **__):
-        raise ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
-
-    monkeypatch.setattr(checkpoint.CheckpointManager, 'save', full)
+    full = ValueError('RESOURCE_EXHAUSTED: Error writing "x": No space left on device')
+    monkeypatch.setattr(checkpoint.CheckpointManager, 'save', mock.Mock(side_effect=full))
     with pytest.raises(UserError, match=r'round 5 .*checkpoints .*no space left'):
         save(folder, 2, {5: tree(5)})
     assert checkpoint.rounds_saved(folder) == [2, 4]
@@ -121,38 +117,33 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
     assert_equal(restore(folder).states, [tree(5)])
 
 
-@pytest.mark.parametrize(('name', 'value'), [('seed', 4), ('config_hash', 'd'), ('partition_hash', 'q')])
-def test_a_checkpoint_of_another_run_is_refused(folder, name, value):
-    identity, reason = OWN._replace(**{name: value}), f'it has {name}={getattr(OWN, name)}, not {value}'
-    with pytest.raises(UserError, match=f'/4: {reason}; .*/2: {reason}'):
-        restore(folder, identity=identity)
-    with pytest.raises(UserError, match=reason):
-        checkpoint.read(folder, 2, template(), identity)
+def test_a_checkpoint_of_another_run_or_shape_is_refused(folder):
+    wrong = template()
+    wrong['params'] = wrong['params']._replace(first=jax.ShapeDtypeStruct((7, 300), jnp.float32))
+    for like, identity, reason in (
+        (template(), OWN._replace(seed=4), 'seed=3, not 4'),
+        (template(), OWN._replace(config_hash='d'), 'config_hash=c, not d'),
+        (template(), OWN._replace(partition_hash='q'), 'partition_hash=p, not q'),
+        (wrong, OWN, 'leaves='),
+    ):
+        with pytest.raises(UserError, match=f'/4: .*{reason}.*/2: .*{reason}'):
+            restore(folder, like, identity)
+        with pytest.raises(UserError, match=reason):
+            checkpoint.read(folder, 2, like, identity)
     assert checkpoint.rounds_saved(folder) == [2, 4]
 
 
 def test_other_versions_of_packages_are_named_and_taken(folder, monkeypatch, caplog):
-    installed = checkpoint.installed_versions()
-    monkeypatch.setattr(checkpoint, 'installed_versions', lambda: {**installed, 'jax': '99.0'})
+    monkeypatch.setattr(checkpoint, 'installed_versions', lambda: {'jax': '99.0'})
     assert restore(folder).round == 4
     assert f'jax {jax.__version__} (now 99.0)' in warning(caplog)
-
-
-def test_a_state_of_another_shape_is_refused(folder):
-    wrong = template()
-    wrong['params'] = wrong['params']._replace(first=jax.ShapeDtypeStruct((7, 300), jnp.float32))
-    with pytest.raises(UserError, match='leaves='):
-        restore(folder, wrong)
 
 
 @pytest.fixture
 def folders(tmp_path):
     """Two trials: the first one was saved after the rounds 2, 4 and 6, the second one was killed before its third."""
-    rounds = {'a': (2, 4, 6), 'b': (2, 4)}
-    return [
-        save(tmp_path / name, 3, {number: tree(number + index) for number in rounds[name]})
-        for index, name in enumerate(rounds)
-    ]
+    first, second = ({number: tree(number + index) for number in (2, 4, 6)[: 3 - index]} for index in (0, 1))
+    return [save(tmp_path / 'a', 3, first), save(tmp_path / 'b', 3, second)]
 
 
 def test_of_several_folders_the_newest_round_that_is_whole_in_all(folders, caplog):

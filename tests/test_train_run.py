@@ -1,17 +1,31 @@
-"""Whole runs of the command on the digits: what they write, that they repeat, and that they go on."""
+"""Whole runs of the command on the digits: what they write, that they repeat and go on, how they end early, and what
+they do with files in their folder that somebody changed."""
 
 import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from tensorboardX.proto import event_pb2
 
-from semisfl_jax.training import metrics, outputs
+from semisfl_jax import config as config_lib
+from semisfl_jax import runs as runs_lib
+from semisfl_jax.core.errors import UserError
+from semisfl_jax.training import checkpoint, evaluation, experiment, interrupt, load, metrics, outputs
 from tests import runs
+from tests.kills import KILL, KILLED_AT
+from tests.marks import slow_but
 from tests.one_line import assert_one_line
-from tests.trials import state_of
 
 LOSSES = ('loss_supervised', 'loss_consistency', 'loss_clustering')
 
@@ -107,26 +121,15 @@ def test_more_rounds_go_on_from_the_last_in_one_program(reference, tmp_path, cap
     assert events(folder)[1][-1] == 4  # TensorBoard hides what an earlier process wrote of round 4 and later
 
 
-def test_another_seed_gives_other_lines(reference, tmp_path):
-    assert runs.run(tmp_path, seed=1) == 0
-    assert all(ours != theirs for ours, theirs in zip(runs.lines(tmp_path), runs.lines(reference), strict=True))
-
-
-@pytest.mark.slow
-def test_costs_touch_nothing_else(reference, tmp_path):
-    """With others, the same lines but for the costs, and the same state at the end, bit for bit."""
-    assert runs.run(tmp_path, cost__client_out=(0.1, 0.2)) == 0
-    (*_, slow), (*_, plain) = runs.records(tmp_path), runs.records(reference)
-    assert slow['simulated_seconds'] > 3 * plain['simulated_seconds']
-    assert slow['bytes_up'] == plain['bytes_up']
-    for a, b in zip(*(jax.tree.leaves(state_of(each)) for each in (tmp_path, reference)), strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
 @pytest.mark.as_for_users
-def test_images_on_the_host_give_the_same_bytes(reference, tmp_path):
-    assert runs.run(tmp_path / 'run', data__residency='host') == 0
-    assert runs.lines(tmp_path / 'run') == runs.lines(reference)
+def test_images_on_the_host_and_other_costs_change_no_other_byte(reference, tmp_path):
+    assert runs.run(tmp_path / 'host', data__residency='host') == 0
+    assert runs.lines(tmp_path / 'host') == runs.lines(reference)
+    assert runs.run(tmp_path / 'slow', cost__client_out=(0.1, 0.2)) == 0
+    for lines in zip(runs.lines(tmp_path / 'slow'), runs.lines(reference), strict=True):
+        slow, plain = map(json.loads, lines)
+        assert slow.pop('simulated_seconds') > 3 * plain.pop('simulated_seconds')
+        assert slow == plain
 
 
 def test_without_clients_on_made_up_data_every_output_is_marked(tmp_path, capsys):
@@ -143,3 +146,240 @@ def test_without_clients_on_made_up_data_every_output_is_marked(tmp_path, capsys
     printed = capsys.readouterr().out
     assert printed.startswith('*** FAKE DATA')
     assert 'accuracy on FAKE data' in printed
+
+
+CHEAP = {'algorithm': 'supervised_only'}
+
+
+@pytest.mark.parametrize('moment', slow_but(KILLED_AT, 'after line 3'))
+def test_a_killed_run_goes_on_to_the_same_bytes(reference, tmp_path, moment):
+    killed = runs.run_process(tmp_path, prelude=f'{KILL}\n{KILLED_AT[moment]}')
+    assert killed.returncode == -signal.SIGKILL
+    assert not (tmp_path / 'summary.json').exists()
+    assert runs.run(tmp_path) == 0
+    assert runs.lines(tmp_path) == runs.lines(reference)
+    assert json.loads((tmp_path / 'summary.json').read_text())['rounds'] == 4
+
+
+@pytest.mark.slow
+def test_a_first_signal_saves_and_stops(tmp_path):
+    prelude = f"""
+import os
+from semisfl_jax.training import outputs
+outputs.log_events = lambda events, record: record['round'] == 1 and os.kill(os.getpid(), {signal.SIGTERM:d})"""
+    stopped = runs.run_process(tmp_path / 'run', prelude, **CHEAP, rounds=200)
+    assert (stopped.returncode, stopped.stderr) == (128 + signal.SIGTERM, '')
+    done = checkpoint.rounds_saved(tmp_path / 'run' / 'checkpoints')[-1]
+    assert f'stopped after round {done}' in stopped.stdout
+    assert done < 200
+    for folder in ('run', 'undisturbed'):
+        assert runs.run(tmp_path / folder, **CHEAP, rounds=done + 1) == 0
+    assert runs.lines(tmp_path / 'run') == runs.lines(tmp_path / 'undisturbed')
+
+
+def test_a_signal_before_the_first_round_leaves_no_trace(tmp_path, monkeypatch, capsys):
+    compile_evaluation, listen, requests = evaluation.compile_evaluate, interrupt.listen, []
+    before = {signum: signal.getsignal(signum) for signum in interrupt.SIGNALS}
+
+    @contextmanager
+    def listening():
+        with listen() as request:
+            requests.append(request)
+            assert all(signal.getsignal(signum) != before[signum] for signum in before)
+            yield request
+
+    def interrupted(*arguments):
+        compiled = compile_evaluation(*arguments)
+        os.kill(os.getpid(), signal.SIGINT)
+        while not requests[0].signum:  # another thread takes note
+            time.sleep(0.01)
+        return compiled
+
+    monkeypatch.setattr(interrupt, 'listen', listening)
+    monkeypatch.setattr(evaluation, 'compile_evaluate', interrupted)
+    assert runs.run(tmp_path / 'run', **CHEAP) == 130
+    assert 'stopped before round 1' in capsys.readouterr().out
+    assert not (tmp_path / 'run').exists()
+    assert before == {signum: signal.getsignal(signum) for signum in before}, 'signals are given back'
+
+
+@pytest.mark.slow
+def test_a_second_signal_ends_at_once():
+    code = """
+import os, signal, time
+from semisfl_jax.training import interrupt
+with interrupt.listen() as request:
+    os.kill(os.getpid(), signal.SIGINT)
+    while not request.signum:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(600)
+print('was not ended')
+"""
+    ended = subprocess.run([sys.executable, '-c', code], cwd=runs.ROOT, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stdout) == (130, '')
+    assert 'interrupt again' in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ('settings', 'spoilt', 'named'),
+    [
+        (CHEAP | {'seed': 1}, 'loss_supervised', 'loss_supervised is nan in round 3'),
+        (CHEAP | {'seeds': '0,1'}, 'weights', 'seed 1: weights are infinite or NaN after round 3'),
+        pytest.param({'seed': 1}, 'loss_clustering', 'loss_clustering is nan in round 3', marks=pytest.mark.slow),
+    ],
+)
+def test_numbers_that_blow_up_end_the_run_and_spare_the_last_checkpoint(
+    tmp_path, monkeypatch, capsys, settings, spoilt, named
+):
+    def change(round_):
+        def changed(key, state, *rest):
+            after, metrics = round_(key, state, *rest)
+            bad = jnp.where((state.round == 2) & (jax.random.key_data(key)[-1] == 1), jnp.nan, 0.0)
+            if spoilt == 'weights':
+                return after.replace(student=jax.tree.map(lambda x: x + bad, after.student)), metrics
+            return after, metrics | {spoilt: metrics[spoilt] + bad}
+
+        return changed
+
+    with monkeypatch.context() as patch:
+        runs.change_rounds(patch, change)
+        assert runs.run(tmp_path, rounds=3, **settings) == 3
+    assert_one_line(capsys.readouterr().err, [named, 'round 2'])
+    folders = list(tmp_path.rglob('checkpoints'))
+    assert [checkpoint.rounds_saved(folder) for folder in folders] == [[2]] * (2 if 'seeds' in settings else 1)
+    assert not list(tmp_path.rglob('summary.json'))
+    assert runs.run(tmp_path, rounds=3, **settings) == 0  # with the fault gone, it goes on from there
+
+
+def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
+    config = config_lib.resolve(runs.config(**CHEAP))
+    with outputs.lock_folder(tmp_path, config, experiment.build(config).partition):
+        assert runs.run(tmp_path, **CHEAP) == 2
+    assert_one_line(capsys.readouterr().err, [str(tmp_path)])
+    assert not (tmp_path / 'metrics.jsonl').exists()
+
+
+LONGER = CHEAP | {'rounds': 6}
+
+
+@pytest.fixture(scope='module')
+def made(tmp_path_factory):
+    """A run of four rounds, saved after the second and the fourth; the same with six; and six of another seed."""
+    root = tmp_path_factory.mktemp('made')
+    for name, changes in (('finished', CHEAP), ('longer', LONGER), ('other', LONGER | {'seed': 1})):
+        assert runs.run(root / name, **changes) == 0
+    return root
+
+
+@pytest.fixture
+def folder(made, tmp_path):
+    """A copy of the finished run, to be spoilt."""
+    return shutil.copytree(made / 'finished', tmp_path / 'run')
+
+
+def empty_checkpoints(folder, _):
+    for path in (folder / 'checkpoints').glob('**/*'):
+        path.is_file() and os.truncate(path, 0)
+
+
+def checkpoints_of_another_run(folder, other):
+    shutil.rmtree(folder / 'checkpoints')
+    shutil.copytree(other / 'checkpoints', folder / 'checkpoints')
+
+
+def half_a_file_alone(name):
+    def spoil(folder, _):
+        shutil.rmtree(folder)
+        folder.mkdir()
+        (folder / name).write_text('{"half')
+
+    return spoil
+
+
+SPOILT = {
+    'fewer rounds': (lambda *_: None, {'rounds': 2}, ['config.rounds=2']),
+    'another configuration': (lambda *_: None, {'lr': 0.03, 'seed': 4}, ['lr: 0.02 -> 0.03', 'seed: 0 -> 4']),
+    'another split': (lambda folder, other: shutil.copy(other / 'partition.npz', folder), {}, ['partition.npz']),
+    'half a split': (lambda folder, _: os.truncate(folder / 'partition.npz', 500), {}, ['partition.npz']),
+    'checkpoints without content': (empty_checkpoints, {}, ['checkpoint']),
+    'checkpoints of another run': (checkpoints_of_another_run, {}, ['checkpoints/6', 'seed=1']),
+    'no checkpoints': (lambda folder, _: shutil.rmtree(folder / 'checkpoints'), {}, ['summary.json']),
+    'no lines': (lambda folder, _: (folder / 'metrics.jsonl').unlink(), {}, ['metrics.jsonl']),
+    'half a config.json': (half_a_file_alone('config.json'), {}, ['config.json']),
+    'half a line': (half_a_file_alone('metrics.jsonl'), {}, ['metrics.jsonl']),
+}
+
+
+@pytest.mark.parametrize('name', SPOILT)
+def test_a_folder_that_is_not_this_runs_is_left_alone(name, made, folder, capsys):
+    spoil, changes, words = SPOILT[name]
+    spoil(folder, made / 'other')
+    before = runs.files(folder)
+    capsys.readouterr()
+    assert runs.run(folder, **LONGER | changes) == 2
+    assert_one_line(capsys.readouterr().err, words)
+    assert runs.files(folder) == before
+
+
+def test_checkpoints_and_a_split_that_do_not_fit_are_made_again(made, folder, capsys):
+    saved = folder / 'checkpoints'
+    shutil.rmtree(saved / '4')
+    shutil.copytree(saved / '2', saved / '4')
+    shutil.copytree(made / 'other' / 'checkpoints' / '6', saved / '6')
+    (folder / 'partition.npz').unlink()
+    capsys.readouterr()
+    assert runs.run(folder, **LONGER) == 0
+    printed = capsys.readouterr()
+    assert 'resuming from the checkpoint of round 2' in printed.out
+    other, earlier = printed.err.splitlines()
+    assert f'{saved}/6: it has seed=1, not 0' in other
+    assert f'{saved}/4: it has round=2, not 4' in earlier
+    assert runs.lines(folder) == runs.lines(made / 'longer')
+    assert (folder / 'partition.npz').read_bytes() == (made / 'longer' / 'partition.npz').read_bytes()
+    assert checkpoint.rounds_saved(saved) == [4, 6]
+
+
+def test_a_changed_summary_is_written_anew_and_a_changed_line_reaches_no_later_one(made, folder, capsys):
+    file, lines = folder / 'summary.json', (folder / 'metrics.jsonl').read_text().splitlines(keepends=True)
+    whole = json.loads(file.read_text())
+    file.write_text(json.dumps(whole | {'final_accuracy': 0.5}))
+    assert outputs.finished(folder, 4) is None
+    assert runs.run(folder, **CHEAP) == 0
+    assert 'resuming from the checkpoint of round 4' in capsys.readouterr().out
+    assert json.loads(file.read_text())['final_accuracy'] == whole['final_accuracy']
+    assert runs.lines(folder) == runs.lines(made / 'finished')
+    record = json.loads(lines[3])
+    record.update(bytes_up=record['bytes_up'] + 1, simulated_seconds=1e6, wall_seconds=1e6, student_accuracy=1.0)
+    (folder / 'metrics.jsonl').write_text(''.join(lines[:3]) + json.dumps(record) + '\n')
+    assert runs.run(folder, **LONGER) == 0
+    assert runs.lines(folder)[4:] == runs.lines(made / 'longer')[4:]
+    ours, theirs = (json.loads((each / 'summary.json').read_text()) for each in (folder, made / 'longer'))
+    for key in ('final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations', 'bytes_up', 'simulated_seconds'):
+        assert ours[key] == theirs[key]
+    assert ours['wall_seconds'] < 1000
+
+
+CONTENTS = [b'[]', b'round 1', b'\xff\xfe{', b'[' * 100_000, b'9' * 5000, os.mkdir, os.mkfifo]
+
+
+@pytest.mark.parametrize('content', CONTENTS, ids=['list', 'text', 'no_utf8', 'deep', 'digits', 'folder', 'pipe'])
+def test_whatever_stands_in_the_place_of_a_file_is_one_line(folder, content):
+    for name in ('config.json', 'metrics.jsonl', 'summary.json'):
+        (folder / name).unlink()
+        if callable(content):
+            content(folder / name)
+        else:
+            (folder / name).write_bytes(content + b'\n')
+    assert outputs.finished(folder, 4) is None
+    config = config_lib.resolve(runs.config(**CHEAP))
+    for reader in (
+        lambda: load.experiment(folder),
+        lambda: metrics.read(folder / 'metrics.jsonl'),
+        lambda: outputs.check_folder(folder, config),
+        lambda: runs_lib.read(folder),
+    ):
+        with pytest.raises(UserError, match=re.escape(str(folder))) as caught:
+            reader()
+        assert '\n' not in str(caught.value)
+        assert len(str(caught.value)) < 600

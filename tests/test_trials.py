@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend import core as jax_core
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
@@ -40,9 +41,6 @@ def together(tmp_path_factory):
     return folder, len(traces)
 
 
-# --- equality
-
-
 @pytest.mark.as_for_users
 def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     folder, traces = together
@@ -74,31 +72,6 @@ def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
         assert state.step == sum(record['k_s'] for record in runs.records(trial_folder))
 
 
-@pytest.mark.as_for_users
-@pytest.mark.parametrize('changes', [{'data__residency': 'host'}, {'failures__before': 0.3, 'failures__inside': 0.3}])
-def test_images_on_the_host_and_failures_are_those_of_single_runs(single, tmp_path, changes):
-    assert runs.run(tmp_path / 'all', **LOOP, **changes) == 0
-    for seed, trial_folder in seeds_of(tmp_path / 'all').items():
-        expected = single / f'seed_{seed}'  # whose bytes the place of the images does not change
-        if 'failures__before' in changes:
-            expected = tmp_path / f'{seed}'
-            assert runs.run(expected, **changes, seed=seed) == 0
-        assert runs.lines(trial_folder) == runs.lines(expected)
-
-
-def test_the_configuration_of_a_trial_is_that_of_its_run_alone():
-    config = config_lib.resolve(runs.config(seeds=SEEDS, parallel__trials='vmap'))
-    for seed, trial_config in zip(SEEDS, config_lib.trials(config), strict=True):
-        single_config = config_lib.resolve(runs.config(seed=seed))
-        assert trial_config.to_dict() == single_config.to_dict()
-        assert config_lib.identity_hash(trial_config) == config_lib.identity_hash(single_config)
-        assert trial_config.is_locked
-    assert config_lib.trials(single_config) == [single_config]
-    assert config_lib.identity_hash(config) != config_lib.identity_hash(config_lib.resolve(runs.config()))
-
-
-# --- outputs
-
 CHEAP = {'algorithm': 'supervised_only'}
 
 
@@ -107,17 +80,15 @@ def test_summary_over_the_seeds(seeds, tmp_path, capsys):
     settings = CHEAP | {'seeds': seeds, 'rounds': 1, 'parallel__trials': 'loop'}
     assert runs.run(tmp_path, **settings) == 0
     homes = [tmp_path / f'seed_{seed}' for seed in seeds]
-    assert {path.name for path in tmp_path.iterdir()} == {
-        *('.lock', 'config.json', 'summary.json'),
-        *(home.name for home in homes),
-    }
+    assert {path.name for path in tmp_path.iterdir()} >= {'config.json', *(home.name for home in homes)}
     assert runs_lib.trials(tmp_path) == sorted(homes)
     summary, *of_trials = (json.loads((home / 'summary.json').read_text()) for home in (tmp_path, *homes))
     assert [trial['seed'] for trial in summary['trials']] == [trial['seed'] for trial in of_trials] == list(seeds)
     values = [trial['final_accuracy'] for trial in of_trials]
     error = np.std(values, ddof=1) / len(seeds) ** 0.5 if len(seeds) > 1 else None
     assert summary['final_accuracy'] == pytest.approx({'mean': np.mean(values), 'standard_error': error})
-    assert (summary['rounds'], summary['headline'], summary['trial_map']) == (1, 'student', 'loop')
+    assert (summary['rounds'], summary['headline']) == (1, 'student')
+    assert summary['trial_map'] == ('loop' if len(seeds) > 1 else '')
     # the seconds of a round are those of all trials, in every trial, and above them they count once
     first, *others = (runs.records(home)[0] for home in homes)
     assert all(record['wall_seconds'] == first['wall_seconds'] for record in others)
@@ -138,14 +109,11 @@ def test_summary_over_the_seeds(seeds, tmp_path, capsys):
     assert runs.files(tmp_path) == before
 
 
-# --- runs that end early
-
 # Three trials write a line each per round, and save in the rounds 2 and 4.
 KILLED_AT = {
     'after the first of the three lines of round 3': ('metrics.append', 8),
     'at the first save, after that of the first trial': ('checkpoint.save', 2),
     'at the second save, after that of the second trial': ('checkpoint.save', 6),
-    'after the first summary': ('metrics.summarize_trial', 2),
 }
 
 
@@ -172,64 +140,36 @@ calls, real = itertools.count(1), {function}
 
 
 def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, capsys):
-    assert runs.run(tmp_path, seeds=(0, 1), rounds=1, **CHEAP) == 0
-    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=3, **CHEAP) == 0
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=2, **CHEAP) == 0
+    assert runs.run(tmp_path / 'seed_1', seed=1, rounds=4, **CHEAP) == 0
     before = runs.files(tmp_path)
     capsys.readouterr()
-    for rounds in (1, 2):  # finished without it, and to be trained further
+    for rounds in (2, 3):  # finished without it, and to be trained further
         assert runs.run(tmp_path, seeds=(0, 1), rounds=rounds, **CHEAP) == 2
         assert_one_line(capsys.readouterr().err, ['seed_1', f'config.rounds={rounds}'])
         assert runs.files(tmp_path) == before
-    assert runs.run(tmp_path, seeds=(0, 1), rounds=4, **CHEAP) == 0
-    assert 'resuming from the checkpoint of round 1' in capsys.readouterr().out  # the newest that both have
-    assert runs.run(tmp_path / 'alone', seed=1, rounds=4, **CHEAP) == 0
+    assert runs.run(tmp_path, seeds=(0, 1), rounds=5, **CHEAP) == 0
+    assert 'resuming from the checkpoint of round 2' in capsys.readouterr().out  # the newest that both have
+    assert runs.run(tmp_path / 'alone', seed=1, rounds=5, **CHEAP) == 0
     assert runs.lines(tmp_path / 'seed_1') == runs.lines(tmp_path / 'alone')
-
-
-def test_the_trial_whose_loss_is_no_number_is_named(tmp_path, monkeypatch, capsys):
-    def change(round_):
-        def changed(key, state, *rest):
-            state, measured = round_(key, state, *rest)
-            bad = (state.round == 3) & (jax.random.key_data(key)[-1] == 1)
-            return state, measured | {'loss_supervised': jnp.where(bad, jnp.nan, measured['loss_supervised'])}
-
-        return changed
-
-    runs.change_rounds(monkeypatch, change)
-    assert runs.run(tmp_path, seeds=(0, 1, 2), **CHEAP) == 3
-    assert_one_line(capsys.readouterr().err, ['seed 1: loss_supervised is nan in round 3', 'round 2', 'seed_1'])
-    for seed in (0, 1, 2):
-        assert checkpoint.rounds_saved(tmp_path / f'seed_{seed}' / 'checkpoints') == [2]
-        assert len(runs.records(tmp_path / f'seed_{seed}')) == 2
-
-
-# --- images
-
-
-def prepared(trial_map, **changes):
-    """Experiments of SEEDS, and the program of their round as equations, not compiled."""
-    config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
-    experiments = experiment.build_trials(config_lib.trials(config))
-    driver = Driver(experiments, trial_map)
-    state = jax.eval_shape(lambda: driver.stack([trial.algorithm.init(trial.key) for trial in experiments]))
-    inputs = next(driver.inputs(0))[:2]
-    k_s = jnp.ones(len(SEEDS), jnp.int32)
-    return experiments, inputs, jax.make_jaxpr(driver.round)(driver.key, state, *inputs, k_s)
 
 
 def equations(jaxpr):
     """All equations of a program, with those of inner functions, loops and branches."""
     for equation in jaxpr.eqns:
         yield equation
-        for value in jax.tree.leaves(list(equation.params.values())):
-            inner = getattr(value, 'jaxpr', value)
-            if hasattr(inner, 'eqns'):
-                yield from equations(inner)
+        for inner in jax_core.jaxprs_in_params(equation.params):
+            yield from equations(inner)
 
 
 @pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
 def test_images_are_held_once_and_never_copied(trial_map):
-    experiments, (federation, _), program = prepared(trial_map)
+    experiments = experiment.build_trials(config_lib.trials(config_lib.resolve(runs.config(seeds=SEEDS))))
+    driver = Driver(experiments, trial_map)
+    state = jax.eval_shape(lambda: driver.stack([trial.algorithm.init(trial.key) for trial in experiments]))
+    federation, cohorts, _ = next(driver.inputs(0))
+    k_s = jnp.ones(len(SEEDS), jnp.int32)
+    program = jax.make_jaxpr(driver.round)(driver.key, state, federation, cohorts, k_s)
     images = len(experiments[0].dataset.train_images)
     assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
     for trial in experiments:
@@ -243,8 +183,9 @@ def test_images_are_held_once_and_never_copied(trial_map):
     assert not [shape for shape in shapes if images in shape]
 
 
-def test_streamed_images_are_those_of_each_trial():
-    config = config_lib.resolve(runs.config(seeds=SEEDS, data__residency='host'))
+def test_streamed_images_and_failures_are_those_of_each_trial():
+    changes = {'data__residency': 'host', 'failures__before': 0.3, 'failures__inside': 0.3}
+    config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))
     experiments = experiment.build_trials(config_lib.trials(config))
     federation, cohorts, _ = next(Driver(experiments, 'loop').inputs(3))
     assert federation.client_images.shape == (3, 3 * 2 * 4, 8, 8, 1)  # R, A * K_u * B
@@ -252,8 +193,8 @@ def test_streamed_images_are_those_of_each_trial():
     assert federation.server_images.shape == (len(labeled), 8, 8, 1)
     for r, trial_config in enumerate(config_lib.trials(config)):
         alone, cohort, _ = next(inputs_lib.inputs(experiment.build(trial_config), 3))
-        np.testing.assert_array_equal(federation.client_images[r], alone.client_images)
-        np.testing.assert_array_equal(federation.client_labels[r], alone.client_labels)
-        np.testing.assert_array_equal(cohorts.participations[r], cohort.participations)
-        ours, theirs = federation.server_images[federation.server_index[r]], alone.server_images[alone.server_index]
-        np.testing.assert_array_equal(ours, theirs)
+        ours = [federation.client_images[r], federation.client_labels[r]]
+        ours += [federation.server_images[federation.server_index[r]], *(leaf[r] for leaf in jax.tree.leaves(cohorts))]
+        theirs = [alone.client_images, alone.client_labels, alone.server_images[alone.server_index]]
+        for a, b in zip(ours, theirs + jax.tree.leaves(cohort), strict=True):
+            np.testing.assert_array_equal(a, b)

@@ -21,9 +21,6 @@ HELD = {'data__num_validation': 100, 'algorithm': 'supervised_only', 'rounds': 2
 OF_VALIDATION = {**HELD, 'data__eval_split': 'validation'}
 
 
-# --- the split
-
-
 def held_by(partition):
     return np.concatenate([partition.server_index, *partition.client_index, *partition.client_labeled_index])
 
@@ -42,27 +39,19 @@ def test_held_out_images_are_stratified_and_nobody_has_them():
 
 
 def test_the_draw_is_by_the_seed_of_the_partition_and_by_nothing_else():
-    dataset = dataset_of(SKEWED)
-    first, *others = (
-        data.make_partition(dataset, config_of(num_validation=50, **changes)).validation_index.tolist()
-        for changes in (
-            {'seed': 3},
-            {'seed': 8, 'partition_seed': 3},
-            {'seed': 3, 'num_labeled': 60, 'client_labels': 20, 'num_clients': 4, 'partition': 'dirichlet'},
-            {'seed': 3, 'eval_split': 'validation'},
-            {'seed': 4},
-        )
-    )
-    assert [other == first for other in others] == [True, True, True, False]
+    def held(**changes):
+        made = data.make_partition(dataset_of(SKEWED), config_of(num_validation=50, **changes))
+        return made.validation_index.tolist()
+
+    others = {'num_labeled': 60, 'client_labels': 20, 'num_clients': 4, 'partition': 'dirichlet'}
+    assert held(seed=3) == held(seed=8, partition_seed=3) == held(seed=3, eval_split='validation', **others)
+    assert held(seed=3) != held(seed=4)
 
 
-@pytest.mark.parametrize(
-    ('number', 'named'),
-    [(1_000, 'num_validation=1000'), (sum(SKEWED) - 50, 'num_labeled=100'), (sum(SKEWED) - 103, 'num_clients=7')],
-)
-def test_more_than_are_there_or_than_leave_enough(number, named):
-    with pytest.raises(UserError, match=named):
-        data.make_partition(dataset_of(SKEWED), config_of(num_validation=number))
+def test_more_than_are_there_or_than_leave_enough():
+    for number, named in ((1_000, 'num_validation=1000'), (650, 'num_labeled=100'), (597, 'num_clients=7')):
+        with pytest.raises(UserError, match=named):
+            data.make_partition(dataset_of(SKEWED), config_of(num_validation=number))
 
 
 def test_files_have_them(tmp_path):
@@ -85,26 +74,12 @@ def test_files_have_them(tmp_path):
 
 def test_dense_tasks_share_them():
     dataset = toy_scenes.load()
-    config = config_of(num_validation=9, tasks=toy_scenes.TASKS, num_clients=4, num_active=2)
-    config.update(k_s=0)
-    config.data.update(client_labels=-1, eval_split='validation')
-    made = data.make_partition(dataset, config)
-    assert not np.intersect1d(held_by(made), made.validation_index).size
-    np.testing.assert_array_equal(np.unique(held_by(made)), np.setdiff1d(np.arange(48), made.validation_index))
-    seen = data.evaluated(dataset, made.validation_index, 'validation', toy_scenes.TASKS)
-    np.testing.assert_array_equal(seen.test_truth['depth'], dataset.targets['depth'].train[made.validation_index])
-
-
-# --- runs
-
-
-@pytest.fixture(scope='module')
-def scored(tmp_path_factory):
-    """A run on validation images, and one that holds out the same and is scored on test images."""
-    folder = tmp_path_factory.mktemp('scored')
-    assert runs.run(folder / 'validation', **OF_VALIDATION) == 0
-    assert runs.run(folder / 'test', **HELD) == 0
-    return folder
+    config = config_of(num_validation=9, tasks=toy_scenes.TASKS, num_clients=4, num_active=2, client_labels=-1, k_s=0)
+    held = data.make_partition(dataset, config).validation_index
+    rest = np.unique(held_by(data.make_partition(dataset, config)))
+    np.testing.assert_array_equal(rest, np.setdiff1d(np.arange(48), held))
+    seen = data.evaluated(dataset, held, 'validation', toy_scenes.TASKS)
+    np.testing.assert_array_equal(seen.test_truth['depth'], dataset.targets['depth'].train[held])
 
 
 class Forbidden(np.ndarray):
@@ -117,28 +92,23 @@ class Forbidden(np.ndarray):
         raise AssertionError('a test image was read')
 
 
-def test_no_test_image_is_touched(scored, tmp_path, monkeypatch):
-    """Neither by training, evaluation and diagnostics nor by pictures: with other test images all is the same."""
-    true = sources.load
+@pytest.fixture(scope='module')
+def scored(tmp_path_factory):
+    """A run on validation images, which touches no test image, and one that is scored on these instead."""
+    folder, true = tmp_path_factory.mktemp('scored'), sources.load
 
     def guarded(options):
         dataset = true(options)
         images = np.full_like(dataset.test_images, 255).view(Forbidden)
         return dataclasses.replace(dataset, test_images=images, test_labels=np.full_like(dataset.test_labels, -7))
 
-    monkeypatch.setattr(data, 'load', guarded)
-    assert runs.run(tmp_path, **OF_VALIDATION) == 0
-    assert runs.lines(tmp_path) == runs.lines(scored / 'validation')
-    trial = load.experiment(tmp_path)
-    held = trial.partition.validation_index
-    np.testing.assert_array_equal(trial.dataset.test_images, trial.dataset.train_images[held])
-    (counts,) = collect.history(tmp_path, last=1)
-    np.testing.assert_array_equal(counts['student_test'].sum(axis=1), np.bincount(trial.dataset.train_labels[held]))
-    assert counts['eval_split'] == 'validation'
-    _, _, labels = collect.feature_spaces(tmp_path, most=20)[0]
-    np.testing.assert_array_equal(labels, trial.dataset.train_labels[held][:20])
-    with pytest.raises(AssertionError, match='a test image was read'):
-        runs.run(tmp_path / 'other', **HELD)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data, 'load', guarded)
+        assert runs.run(folder / 'validation', **OF_VALIDATION) == 0
+        with pytest.raises(AssertionError, match='a test image was read'):
+            runs.run(folder / 'test', **HELD)
+    assert runs.run(folder / 'test', **HELD) == 0
+    return folder
 
 
 def test_a_setting_is_searched_and_trained_on_the_same_images(scored):
@@ -153,26 +123,29 @@ def test_a_setting_is_searched_and_trained_on_the_same_images(scored):
     assert parts[0].content_hash == parts[1].content_hash
     trial = load.experiment(scored / 'validation')
     _, state = load.state(scored / 'validation', trial)
-    rows = trial.partition.validation_index
-    logits = np.asarray(trial.algorithm.predict(state, trial.dataset.train_images[rows])['student'])
-    right = np.mean(logits.argmax(axis=1) == trial.dataset.train_labels[rows])
+    held = trial.partition.validation_index
+    np.testing.assert_array_equal(trial.dataset.test_images, trial.dataset.train_images[held])
+    labels = trial.dataset.train_labels[held]
+    logits = np.asarray(trial.algorithm.predict(state, trial.dataset.train_images[held])['student'])
+    right = np.mean(logits.argmax(axis=1) == labels)
     assert runs.records(scored / 'validation')[-1]['student_accuracy'] == pytest.approx(right)
+    (counts,) = collect.history(scored / 'validation', last=1)
+    np.testing.assert_array_equal(counts['student_test'].sum(axis=1), np.bincount(labels))
+    np.testing.assert_array_equal(collect.feature_spaces(scored / 'validation', most=20)[0][2], labels[:20])
 
 
-def test_every_output_says_validation(scored, tmp_path, capsys):
+def test_every_output_says_validation(scored, capsys):
     assert runs.run(scored / 'validation', **OF_VALIDATION) == 0  # restored: finished before
     assert 'student validation accuracy ' in capsys.readouterr().out
-    summary = json.loads((scored / 'validation' / 'summary.json').read_text())
-    assert summary['eval_split'] == 'validation'
-    assert 'eval_split' not in json.loads((scored / 'test' / 'summary.json').read_text())
+    files = (scored / name / 'summary.json' for name in ('validation', 'test'))
+    assert [json.loads(file.read_text()).get('eval_split') for file in files] == ['validation', None]
     both = [read(scored / name) for name in ('validation', 'test')]
     assert sum('VALIDATION student ' in line for line in compare.report(both, 10)) == 1
     of_seeds = compare.report([run._replace(seed=seed) for run in both for seed in (0, 1)], 1)
     assert not any('difference' in line for line in of_seeds)  # scores of other images are not compared
-    groups = group(both)
-    assert list(groups) == ['data.eval_split=validation', 'data.eval_split=test']
+    assert list(group(both)) == ['data.eval_split=validation', 'data.eval_split=test']
     with pytest.raises(UserError, match='validation'):
-        collect.eval_split(groups)
+        collect.eval_split(group(both))
 
 
 def test_runs_of_earlier_versions_are_the_same_experiments(tmp_path):

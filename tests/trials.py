@@ -6,7 +6,6 @@ from semisfl_jax.training import load
 from tests import runs
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
-WITHOUT_VIEWS = {'augment__operations': 0, 'augment__crop': 0.0, 'augment__cutout': 0}  # compile in half the time
 TOLERANCE = 2e-4  # of a batched program, relative, on losses after four rounds
 
 
