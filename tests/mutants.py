@@ -167,6 +167,7 @@ LABELING = of(
     'phases semisfl fedswitch_sl',
     ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
     ('student and teacher swapped', 'jnp.where(teaches,', 'jnp.where(~teaches,'),
+    ('every image counts for the switch', 'confident & self.unlabeled', 'labels >= 0'),
 )
 
 SUPERVISED = of(
@@ -317,11 +318,6 @@ OTHERS = [
         'switching',
         ('the boundary itself is skewed', 'skew(counts) > beta_iid', 'skew(counts) >= beta_iid'),
         ('no evidence is even', 'jnp.log(float(classes)))', '0.0)'),
-    ),
-    *of(
-        'algorithms/fedswitch_sl.py',
-        'phases fedswitch_sl',
-        ('every image counts for the switch', 'confident & weak.unlabeled', 'labels >= 0'),
     ),
     *of(
         'algorithms/semifl.py',
