@@ -40,8 +40,8 @@ class Run:
     seeds: tuple[int, ...] = ()  # (0, 1, 2): one trial for each, in one program, each with a folder seed_N; leave
     # `seed` at 0
     algorithm: str = key('semisfl', choices=lambda: sfl.algorithms.METHODS)  # fedswitch_sl: SemiSFL without clustering;
-    # splitfed: supervised, on data.client_labels with k_s=0; for dense tasks (data.tasks), with data.client_labels=-1
-    # and k_s=0: m_fed, mfed_fl, mfed_local
+    # semisfl_prior: with client priors, of no paper; splitfed: supervised, on data.client_labels with k_s=0; for dense
+    # tasks (data.tasks), with data.client_labels=-1 and k_s=0: m_fed, mfed_fl, mfed_local
     setting: str = key('harmonized', choices=('harmonized', 'official'))  # for baselines: harmonized: SemiSFL's
     # protocol, all keys unchanged; the method itself is as its authors have it ("What harmonized means" in
     # docs/ledger.md) | official: the values of the method's own papers instead (`official` in its file in
@@ -61,7 +61,7 @@ class Run:
     compilation_cache: bool = True  # keep compiled programs in ~/.cache/semisfl_jax, so that later starts are fast;
     # once a run of a process has done so, all later ones of this process do
     k_s_rule: str = key('auto', choices=('auto', 'paper', 'code', 'fixed'))  # how K_s adapts (keys of `frequency`);
-    # auto: paper in semisfl, fixed elsewhere
+    # auto: paper in semisfl and semisfl_prior, fixed elsewhere
 
 
 @dataclass(frozen=True)
@@ -255,7 +255,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Local:
-    """Local training at the clients: all methods but semisfl, fedswitch_sl and supervised_only."""
+    """Local training at the clients: all methods but semisfl, semisfl_prior, fedswitch_sl and supervised_only."""
 
     objective: str = key(
         'fixmatch', choices=('supervised', *STRONG, 'pseudo_label', 'mean_teacher'), feature='objective'

@@ -30,6 +30,7 @@ HELPERS = {'fedmatch.helper_every': 2, 'fedmatch.helpers_persist': True}
 CASES = {
     'semisfl': {},
     'semisfl, a teacher that moves': {'algorithm': 'semisfl', 'client_teacher_ema': True, 'queue': 'off'},
+    'semisfl_prior': {},
     'supervised_only': {},
     'fedavg': {},
     'fedavg, uda': {'algorithm': 'fedavg', 'local.objective': 'uda', 'data.client_labels': 20, 'federation.mu': 1},

@@ -172,6 +172,7 @@ LABELING = of(
     'phases semisfl',
     ('batch statistics where running ones are due', "client_teacher_bn == 'train'", "client_teacher_bn != 'train'"),
     ('student and teacher swapped', 'jnp.where(teaches,', 'jnp.where(~teaches,'),
+    ('every image counts for the switch', 'confident & self.unlabeled', 'labels >= 0'),
 )
 
 SUPERVISED = of(
@@ -322,11 +323,6 @@ OTHERS = [
         'fedswitch',
         ('the boundary itself is skewed', 'skew(counts) > beta_iid', 'skew(counts) >= beta_iid'),
         ('no evidence is even', 'jnp.log(float(classes)))', '0.0)'),
-    ),
-    *of(
-        'algorithms/fedswitch_sl.py',
-        'phases',
-        ('every image counts for the switch', 'confident & weak.unlabeled', 'labels >= 0'),
     ),
     *of(
         'algorithms/semifl.py',
@@ -642,6 +638,24 @@ STUDIES = [
 
 METHODS = [
     *of(
+        'algorithms/semisfl_prior.py',
+        'semisfl_prior',
+        ('counts are never halved', 'hparams.options.decay * state.clients[ids]', 'state.clients[ids]'),
+        ('counts of another client', 'state.clients[ids]', 'state.clients[: len(ids)]'),
+        ('no class is counted once more', 'shares = (counts + 1.0)', 'shares = (counts + 1e-9)'),
+        ('every anchor has C', 'if not hparams.options.all_anchors:', 'if False:'),
+        (
+            'who failed is in the mean',
+            'trees.weighted_mean(of_all, weight,',
+            'trees.weighted_mean(of_all, 0 * weight + 1,',
+        ),
+    ),
+    *of(
+        'core/teacher.py',
+        'fedswitch semisfl_prior',
+        ('doubtful images count', 'counted[..., None], axis=-2)', '1.0, axis=-2)'),
+    ),
+    *of(
         'algorithms/fedmatch.py',
         'fedmatch',
         ('a client helps itself', 'others = known & (jnp.arange(known.shape[0]) != client)', 'others = known'),
@@ -710,7 +724,6 @@ METHODS = [
         'algorithms/fedswitch.py',
         'fedswitch',
         ('teacher and student swapped', 'trusts_student = ~by_teacher(', 'trusts_student = by_teacher('),
-        ('images that are doubtful count', 'counted[..., None], axis=-2)', '1.0, axis=-2)'),
     ),
 ]
 

@@ -29,7 +29,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.objectives import fixmatch
-from semisfl_jax.core.teacher import assign_pseudo_labels, confidence_threshold, ema
+from semisfl_jax.core.teacher import assign_pseudo_labels, confidence_threshold, ema, histogram
 from semisfl_jax.core.types import Algorithm, Array, ClientAxis, Federation, LossValue, SplitParams, Views
 from semisfl_jax.models import SplitModel
 
@@ -117,11 +117,6 @@ def fedswitch(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxi
 
     round_ = core.server_then_clients(hparams, server, local)
     return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
-
-
-def histogram(labels: Array, counted: Array, classes: int) -> Array:
-    """Class counts of labels [..., B] int32, restricted to rows with counted [..., B] -> [..., K] float32."""
-    return jnp.sum(jax.nn.one_hot(labels, classes) * counted[..., None], axis=-2)
 
 
 def skew(counts: Array) -> Array:

@@ -58,8 +58,7 @@ def build_labeler(model: SplitModel, hparams: HParams) -> core.Labeler:
         labels, confident = core.assign_pseudo_labels(hparams, logits, weak.truth)
         if not switches:
             return core.Labels(logits, labels, confident)
-        rows, counted = labels.reshape(len(weak.ids), -1), confident & weak.unlabeled
-        counts += fedswitch.histogram(rows, counted.reshape(rows.shape), counts.shape[-1])
+        counts += weak.label_counts(labels, confident, counts.shape[-1])
         return core.Labels(logits, labels, confident, counts, {'student_labels': ~by_teacher})
 
     return core.Labeler(label, start)

@@ -28,7 +28,7 @@ from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.state import CrossEntityPhase, State, nan_metrics, trainable, with_parameters
 from semisfl_jax.core.supervised import steps_at_once
-from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, ema, pseudo_label_rates
+from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, ema, histogram, pseudo_label_rates
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
     Array,
@@ -51,18 +51,25 @@ class WeakViews(NamedTuple):
     """What labels are made of: the weak views of the local clients in an iteration."""
 
     ids: Array  # [A'] int32, the clients
+    weight: Array  # [A'] float32, 1 for a participating client
     teacher_logits: Array  # [R, K]
     # True: the teacher, False: each client's student, or [A'] bool: which of the two -> logits [R, K]
     logits_by: Callable[[Array | bool], Array]
     truth: Array  # [R] int32, for `assign_pseudo_labels` alone
     unlabeled: Array  # [R] bool, rows of participating clients of which they do not know the label
 
+    def label_counts(self, labels: Array, confident: Array, classes: int) -> Array:
+        """How often each client is given each class: its confident pseudo-labels, of `labels` and `confident` [R], as
+        counts [A', K] float32."""
+        rows, counted = labels.reshape(len(self.ids), -1), confident & self.unlabeled
+        return histogram(rows, counted.reshape(rows.shape), classes)
+
 
 class Labels(NamedTuple):
     """The labels of weak views. A client's own labels take precedence over them."""
 
     logits: Array  # [R, K], from which they come
-    labels: Array  # [R] int32
+    labels: Array  # [R] int32; K is no class, and an anchor of it has no clustering regularization
     confident: Array  # [R] bool, whether they may be learned
     state: Any = ()  # of the labeler, for the next iteration
     metrics: Mapping[str, Array] = MappingProxyType({})  # [A'] each, of which the round reports the means
@@ -73,6 +80,9 @@ class Labeler(NamedTuple):
 
     label: Callable[[WeakViews, Any], Labels]  # weak views, its state -> labels
     start: Callable[[Array, State], Any] = lambda ids, state: ()  # clients [A'], state -> its state in a new round
+    # Whether `State.clients` [N, ...] are its states, leaves [A', ...], at the end of each client's last round, from
+    # which `start` may go on
+    keeps: bool = False
 
 
 def teacher_labels(hparams: HParams, weak: WeakViews, labeler_state: Any) -> Labels:
@@ -246,7 +256,10 @@ def run(
     student = jax.tree.map(
         lambda new, old: jnp.where(num_participating > 0, new, old), end.student._replace(bottom=bottom), state.student
     )
-    return state.replace(student=student, queue=state.queue.emptied() if state.queue else ()), metrics
+    kept = state.clients
+    if phase.labeler.keeps:
+        kept = trees.scatter(kept, cohort.ids, end.labeler_state, weight, axis.all_gather)
+    return state.replace(student=student, queue=state.queue.emptied() if state.queue else (), clients=kept), metrics
 
 
 def iterations(phase: CrossEntity, context: RoundContext, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
@@ -314,7 +327,7 @@ def iteration(
     def logits_by(by_teacher: Array | bool) -> Array:
         return teacher_logits if by_teacher is True else forward(by_teacher)[1]
 
-    weak = WeakViews(context.ids, teacher_logits, logits_by, truth, unlabeled)
+    weak = WeakViews(context.ids, context.weight, teacher_logits, logits_by, truth, unlabeled)
     made = phase.labeler.label(weak, exchange.labeler_state)
     labels, confident = jnp.where(labeled, truth, made.labels), made.confident | labeled
     references = None

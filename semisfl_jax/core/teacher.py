@@ -75,6 +75,11 @@ def assign_pseudo_labels(hparams: HParams, logits: Array, truth: Array) -> tuple
     return jnp.full_like(labels, logits.shape[-1]) if hparams.pseudo_labels == 'none' else labels, confident
 
 
+def histogram(labels: Array, counted: Array, classes: int) -> Array:
+    """Class counts of labels [..., B] int32, restricted to rows with counted [..., B] -> [..., K] float32."""
+    return jnp.sum(jax.nn.one_hot(labels, classes) * counted[..., None], axis=-2)
+
+
 def count_pseudo_labels(labels: Array, confident: Array, truth: Array, unlabeled: Array) -> dict[str, Array]:
     """How many of the `unlabeled` rows [B] are confident, evaluable (their truth is known, not -1) and correct."""
     return {

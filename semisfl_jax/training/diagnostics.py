@@ -26,8 +26,8 @@ In SemiSFL the teacher after a round is the one that labeled during it; the labe
 are given in their own documentation.
 
 `agreement`, `pieces`, `distance` and `norm` are present for methods with a teacher, the queue entries for methods with
-a queue. With `client_teacher_ema` the labels in the queue depend on how each client trained and cannot be recomputed
-afterwards, so the queue is left out.
+a queue. With `client_teacher_ema` the labels in the queue depend on how each client trained, and with a labeler that
+keeps something of clients on what it had kept; they cannot be recomputed afterwards, so the queue is left out.
 """
 
 from __future__ import annotations
@@ -250,7 +250,8 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
 def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
     """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
-    if hparams.client_teacher_ema or not jax.tree.leaves(experiment.state_shapes.queue):
+    shapes = experiment.state_shapes
+    if hparams.client_teacher_ema or jax.tree.leaves(shapes.clients) or not jax.tree.leaves(shapes.queue):
         return None
     client_map = core.client_map(federation.client_chunk, federation.client_map)
     run = jit(build_replay(experiment.model, views, hparams, client_map))
