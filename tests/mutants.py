@@ -728,6 +728,111 @@ METHODS = [
 ]
 
 
+# Written after tests/ had been cut to two thirds, from the code alone
+AFTER_THE_CUT = [
+    *of(
+        'core/hparams.py',
+        'phases semisfl fedavg fed_shvr',
+        (
+            'the learning rate begins at half',
+            '0.5 * (hparams.lr - hparams.lr_min) * (1.0',
+            '0.25 * (hparams.lr - hparams.lr_min) * (1.0',
+        ),
+        ('the L2 term is not clipped', '(*clip, *decay, step)', '(*decay, *clip, step)', 'phases semifl'),
+        (
+            'as many labels as other images',
+            'config.batch_size // (1 + config.federation.mu)',
+            'config.batch_size // (2 + 0 * config.federation.mu)',
+            'config local_run fedavg',
+        ),
+    ),
+    *of(
+        'models/layers.py',
+        'models_layers models batch_norm',
+        ('biased after all', 'new_variance + share / fewer', 'new_variance'),
+        ('BatchNorm forgets', 'momentum=MOMENTUM, epsilon=1e-5', 'momentum=1 - MOMENTUM, epsilon=1e-5'),
+        ('no shortcut', 'y = x.astype(y.dtype) + y\n', 'y = y.astype(y.dtype)\n'),
+        ('weights as wide as their variance', 'bound = fan_in**-0.5', 'bound = (fan_in / 3) ** -0.5'),
+        (
+            'dropout in evaluation',
+            'deterministic=not train)(x)\n        return mean',
+            'deterministic=False)(x)\n        return mean',
+        ),
+    ),
+    *of(
+        'augment/variants.py',
+        'augment augment_views',
+        ('a level beyond the last', '_choice(v, variant.levels - variant.first)', '_choice(v, variant.levels)'),
+        ('every image is changed', '_sign(sign), applied < 0.5)', '_sign(sign), applied < 1.5)'),
+        ('crops to the left alone', '_choice(left, 2 * pad[1] + 1)', '_choice(left, pad[1] + 1)'),
+        ('more bits at low levels', 'return int(v * 4 / FULL_STRENGTH) + 4', 'return 8 - int(v * 4 / FULL_STRENGTH)'),
+    ),
+    *of(
+        'config/resolve.py',
+        'config fedavg_config trials presets',
+        ('clients weigh alike by default', "'samples' if method.by_images", "'uniform' if method.by_images"),
+        ('a schedule of one round', 'resolved.lr_rounds = resolved.rounds', 'resolved.lr_rounds = 1'),
+        (
+            'every trial with the first seed',
+            'trial.update(seed=seed, seeds=())',
+            'trial.update(seed=config.seeds[0], seeds=())',
+        ),
+        ('every key makes another run', 'if key not in INERT and not (', 'if not ('),
+    ),
+    *of(
+        'training/diagnostics.py',
+        'diagnostics',
+        (
+            'true class and label swapped',
+            'np.where(truth < 0, classes, truth)) * classes + labels',
+            'labels) * classes + np.where(truth < 0, 0, truth)',
+        ),
+        ('right among all images', '_ratio(np.diagonal(labels), given))', '_ratio(np.diagonal(labels), images))'),
+        ('a sum of squares', 'return jnp.sqrt(jnp.stack(list(sums)))', 'return jnp.stack(list(sums))'),
+    ),
+    *of(
+        'compare.py',
+        'compare',
+        ('seeds that only one has', 'sorted(first.keys() & second.keys())', 'sorted(first)[: len(second)]'),
+        ('the first evaluations', 'float(np.mean(values[-last:]))', 'float(np.mean(values[:last]))'),
+    ),
+    *of(
+        'plots/curves.py',
+        'plots plots_runs plots_looks',
+        ('bands of two errors', 'mean - error, mean + error', 'mean - 2 * error, mean + 2 * error'),
+        ('right labels for wrong ones', 'curve._replace(mean=1.0 - curve.mean)', 'curve._replace(mean=curve.mean)'),
+    ),
+    *of(
+        'core/losses.py',
+        'losses phases',
+        ('lower classes attract', '(labels[:, None] == references', '(labels[:, None] >= references'),
+    ),
+    *of(
+        'core/local.py',
+        'phases fedavg',
+        ('a sum in place of the average', 'ClientWeights(weight, share,', 'ClientWeights(weight, weight,'),
+    ),
+    *of(
+        'core/cross_entity.py', 'phases semisfl', ('a step of the average', 'g * context.num_participating', 'g * 1.0')
+    ),
+    *of(
+        'training/driver.py',
+        'trials',
+        ('K_s of the first trial', 'np.int32(controller.k_s) for', 'np.int32(controllers[0].k_s) for'),
+    ),
+    *of(
+        'algorithms/feddure.py',
+        'regulators feddure',
+        ('one weight for all', '(factors / values.size)', '((jnp.mean(factors) + 0 * factors) / values.size)'),
+    ),
+    *of(
+        'data/partition_file.py',
+        'data_partition_file',
+        ('a split of other data', 'if partition.checksum != dataset.checksum:', 'if False:'),
+    ),
+    *of('runs.py', 'compare plots_runs', ('settings that differ are one group', '.add(json.dumps(value))', ".add('')")),
+]
+
 MUTANTS = [
     *LOSSES,
     *QUEUE,
@@ -747,6 +852,7 @@ MUTANTS = [
     *RUNS,
     *STUDIES,
     *METHODS,
+    *AFTER_THE_CUT,
 ]
 
 
