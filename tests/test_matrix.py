@@ -159,7 +159,7 @@ def check_moves(result, moves, where):
     )
     for (path, old), new in kept:
         own = absent
-        task = getattr(path[0], 'key', None)
+        task = getattr(next(iter(path), None), 'key', None)
         if task in toy_scenes.TASKS:  # its clients, numbered from 0
             own = absent[absent % 2 == toy_scenes.TASKS.index(task)] // 2
         np.testing.assert_array_equal(old[own], new[own], err_msg=f'{where}: clients that were not there')

@@ -115,7 +115,7 @@ METHOD = register(
         options=Prior,
         group='prior',
         official='it is of no paper',
-        look=Look('#6677FF', 'o', '--'),
+        look=Look('#6677FF', '8', '--'),
         ranges={**SEMISFL.ranges, 'prior.decay': linear(0.0, 1.0)},
     )
 )
