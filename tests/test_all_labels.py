@@ -33,6 +33,7 @@ def images_read(built):
     return set(np.asarray(rows)[made].ravel().tolist())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', slow_but(METHODS, 'fedavg'))
 def test_one_round_trains_on_all_images(tmp_path, name):
     config = runs.config(**METHODS[name], **ALL, data__residency='host')

@@ -1,5 +1,6 @@
 """The command: its help, one clear line for every mistake, its folder, and files of its user."""
 
+import collections
 import errno
 import json
 import os
@@ -12,11 +13,13 @@ import pytest
 from PIL import Image
 
 import launch
+from semisfl_jax import algorithms
+from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, failures
 from semisfl_jax.core import errors, file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.decode import decode_chunk
-from semisfl_jax.training import loop, outputs
+from semisfl_jax.training import experiment, inputs, loop, outputs
 from tests import runs
 from tests.one_line import assert_one_line
 
@@ -46,6 +49,32 @@ def test_the_command_as_a_process(tmp_path):
     assert (result.returncode, result.stderr) == (0, b'')
     assert b'% ? ' in result.stdout
     assert (tmp_path / 'run' / 'summary.json').exists()
+
+
+def test_a_start_does_everything_once(tmp_path, monkeypatch):
+    """It executes, checks and resolves a configuration, and builds model and method; participation once a round and
+    seed."""
+    counts = collections.Counter()
+
+    def counted(function):
+        return lambda *args, **named: (counts.update([function.__name__]), function(*args, **named))[1]
+
+    checked, resolved = (sys.modules[f'semisfl_jax.config.{name}'] for name in ('checks', 'resolve'))
+    places = {'check': (config_lib, checked), 'resolve': (config_lib, resolved)}
+    places |= {'build_model': (experiment,), 'build': (algorithms,), 'participation': (inputs,)}
+    for name, module in ((name, module) for name, modules in places.items() for module in modules):
+        monkeypatch.setattr(module, name, counted(getattr(module, name)))
+    file, log = tmp_path / 'mine.py', tmp_path / 'executed'
+    file.write_text(
+        'from semisfl_jax.configs.digits import get_config as digits\n'
+        f"open({str(log)!r}, 'a').write('once ')\n"
+        f"def get_config():\n    open({str(log)!r}, 'a').write('once')\n    return digits()\n"
+    )
+    _, *words = runs.words(tmp_path / 'run', algorithm='fedavg', rounds=2, seeds=(0, 1))
+    counts.clear()
+    assert launch.main(['launch.py', f'--config={file}', *words]) == 0
+    assert log.read_text() == 'once once'
+    assert counts == {'check': 1, 'resolve': 1, 'build_model': 1, 'build': 1, 'participation': 4}
 
 
 def test_a_bug_still_shows_its_traceback(tmp_path, monkeypatch):

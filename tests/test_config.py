@@ -79,10 +79,10 @@ def test_the_papers_experiments(name):
 
 @pytest.mark.parametrize('algorithm', algorithms.METHODS)
 def test_what_auto_means_for_a_method(algorithm):
-    """K_s adapts in SemiSFL alone. SemiFL's authors keep their momentum, and clients that train alone have no rounds.
-    Clients count by their images where the method's paper says so, which stands in the method's tests."""
+    """K_s adapts in SemiSFL, also with client priors. SemiFL's authors keep their momentum, and clients that train
+    alone have no rounds. Clients count by their images where the method's paper says so (the method's tests)."""
     meant = {
-        'k_s_rule': 'paper' if algorithm == 'semisfl' else 'fixed',
+        'k_s_rule': 'paper' if algorithm in ('semisfl', 'semisfl_prior') else 'fixed',
         'local.optimizer_state': 'kept' if algorithm in ('semifl', 'mfed_local') else 'fresh',
         'local.weighting': 'samples' if rows.rows()[algorithm].by_images else 'uniform',
     }

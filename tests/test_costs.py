@@ -12,6 +12,7 @@ from semisfl_jax import costs
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import rounds
 from semisfl_jax.costs.prices import ModelSpec, measure
+from tests.marks import slow_but
 from tests.prices import digits, everybody, model_of, paper_model
 
 MIB, GIB = 2**20, 2**30
@@ -30,7 +31,7 @@ PAPER = {  # by the formulas in docs/costs.md: MiB down and up of a client, GiB 
 }
 
 
-@pytest.mark.parametrize('name', PAPER)
+@pytest.mark.parametrize('name', slow_but(PAPER, 'svhn', 'cifar10'))
 def test_bytes_of_the_papers_experiments(name):
     model = paper_model(name)
     cost = costs.price_round(model, 0, 100, everybody(model))

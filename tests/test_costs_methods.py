@@ -118,6 +118,7 @@ def test_semifl_in_epochs():
     np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 30 * image, rtol=1e-12)
 
 
+@pytest.mark.slow
 def test_semifl_reads_the_images_of_all_clients_in_every_round():
     """ResNet-9 has BatchNorm over 64 + 128 + 2 x 128 + 256 + 512 + 2 x 512 channels: a mean and a variance of each. All
     ten send them, also without a cohort, and if a client of the cohort failed before it started."""
@@ -172,6 +173,7 @@ def test_bytes(algorithm, changes, down):
     assert round(MODEL / 2**20, 2) == 15.16
 
 
+@pytest.mark.slow
 def test_statistics_are_not_corrected():
     """The average gradient of CNN13 has no part for BatchNorm's running statistics."""
     changes = {'data.name': 'cifar10', 'federation.num_active': 5, 'federation.num_clients': 10}
@@ -255,6 +257,7 @@ def test_bytes_of_a_client(algorithm, changes, models, encoders):
     assert found.bytes_up == models * model
 
 
+@pytest.mark.slow
 def test_clients_pay_for_the_decoder_of_their_task():
     """Client n works on task n mod 4; clients 0 to 19 are five of each. Then clients 1 and 6 alone, of parts and
     saliency."""
@@ -266,6 +269,7 @@ def test_clients_pay_for_the_decoder_of_their_task():
     assert found.bytes_up == 2 * (4 * (ENCODER + DECODER) + DENSE_STATISTICS) + 4 * OUTPUT * (7 + 1)
 
 
+@pytest.mark.slow
 def test_a_model_registered_anew_is_measured_anew(monkeypatch):
     """Under the name of another one, as in a notebook whose cell runs again: 3 * 6 + 6 + 6 * 6 + 6 parameters of two
     dense layers and 2 * 6 of a BatchNorm, in place of the 83,824 of scene_net's encoder."""

@@ -27,6 +27,7 @@ def column(priced, name):
     return np.array([getattr(cut, name) for cut in priced.cuts])
 
 
+@pytest.mark.slow
 def test_every_cut_of_alexnet(alexnet):
     assert (list(column(alexnet, 'cut')), alexnet.chosen) == ([1, 2, 3, 4, 5, 6, 7], 5)
     np.testing.assert_array_equal(column(alexnet, 'features'), FEATURES)
@@ -77,6 +78,7 @@ def test_the_plot_draws_the_table(alexnet):
         assert guides['chosen cut'].get_xdata()[0] == 5
 
 
+@pytest.mark.slow
 def test_the_command(tmp_path, capsys, monkeypatch):
     assert main(['costs', DIGITS, f'--workdir={tmp_path}/out', '--config.algorithm=semisfl']) == 0
     printed = capsys.readouterr().out

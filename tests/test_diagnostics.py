@@ -30,6 +30,7 @@ def built(**changes):
     return experiment.build(config_lib.resolve(runs.config(**changes)))
 
 
+@pytest.mark.slow
 def test_diagnostics_change_no_number(reference, diagnosed):
     assert runs.lines(diagnosed) == runs.lines(reference)
     assert not (reference / 'diagnostics').exists()

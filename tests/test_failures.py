@@ -69,6 +69,7 @@ def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
         chex.assert_trees_all_equal(after.student, state.student)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_own_trace_only(tmp_path, capsys):
     """Another content of the same file is another experiment, also within a process and for a run that is done."""
     path, folder = tmp_path / 'trace.csv', tmp_path / 'run'

@@ -113,6 +113,7 @@ def test_four_rounds_are_algorithm_1_to_the_letter(name):
             np.testing.assert_allclose(value, server.theta[key], rtol=1e-4, atol=2e-5, err_msg=f'{number} {key}')
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', ['fed_shvr', 'fed_svr'])
 def test_corrections_cancel(name):
     """sum_k w_k d_k = 0, and with averages of models sum_k w_k tau_k d_k = 0, whoever has taken part."""
@@ -180,6 +181,7 @@ def test_steps_are_those_of_the_larger_set_rounded_down():
     assert sampling.most_steps(FEDERATION, sizes) >= max(expected)
 
 
+@pytest.mark.slow
 def test_on_quadratics_only_fed_shvr_reaches_the_minimizer():
     """Clients of unequal curvature and 3, 5, 8 and 4 steps. Minimizers in closed form, in float64."""
     target = quadratics.minimizer(quadratics.WEIGHTS)

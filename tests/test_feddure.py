@@ -102,6 +102,7 @@ def moves(one, other):
     return np.max([np.abs(np.asarray(a - b)).reshape(len(a), -1).max(axis=1) for a, b in pairs], axis=0)
 
 
+@pytest.mark.slow
 def test_the_order_of_the_cohort_and_its_padding_change_nothing():
     """Every F-reg stays with its client."""
     run, state, _ = start(options=FedDure(**LARGE))
@@ -141,6 +142,7 @@ def test_without_regulators_it_is_fedavg_with_fixmatch():
 # --- what stands still
 
 
+@pytest.mark.slow
 def test_regulators_learn_at_clients_with_labels_alone():
     """Of clients 0, 2 and 4, the first has no label; 1 and 3 are not there. Who fails keeps its F-reg."""
     run, state, _ = start(options=FedDure(fine_rate=5.0), weight_decay=0.5)

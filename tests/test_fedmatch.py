@@ -21,6 +21,7 @@ from semisfl_jax.core.types import Cohort
 from tests import draws, linear, toy
 from tests.linear import Sgd, factor
 from tests.linear_local import softmax
+from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 
 ROW = Row(f'{STUDENT} server clients', 'student.statistics server clients')
@@ -206,7 +207,7 @@ def assert_close(found, expected):
         np.testing.assert_allclose(a, b, rtol=2e-3, atol=1e-4)
 
 
-@pytest.mark.parametrize('case', list(CASES)[:2])
+@pytest.mark.parametrize('case', slow_but(list(CASES)[:2], 'labels at the server'))
 def test_rounds_equal_the_ones_in_numpy(case):
     _, state, h = start(case)
     server, (states, metrics) = Server(h, state.student, state.server), rounds_of(case)

@@ -228,6 +228,7 @@ def equations(jaxpr):
             yield from equations(inner)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
 @pytest.mark.parametrize(
     'algorithm',

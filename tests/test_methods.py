@@ -60,6 +60,7 @@ def test_the_command_writes_figures(tmp_path):
     assert facts['fedavg:supervised']['state_bytes'] == pytest.approx(4 * 13_706, rel=0.01)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('name', 'word'), [('methods', '--methods=fedaverage'), ('compiled', '--families=lenet')])
 def test_wrong_flags_are_named(name, word, tmp_path):
     done = command(name, word, f'--out={tmp_path}', *([f'--target={targets.HERE}'] if name == 'compiled' else []))

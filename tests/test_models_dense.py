@@ -121,6 +121,7 @@ def test_the_smallest_images():
     assert models.build_dense('deeplabv3_resnet18', 3, (1, 1, 3)).feature_size == 512  # it rounds up
 
 
+@pytest.mark.slow
 def test_bytes_and_operations_of_the_scene_net():
     """Products alone, where a kernel lies on the map: (3 s - 2)^2 multiply-adds a pair of channels at side s."""
     pieces = measure(DenseSpec('scene_net', 11, (48, 48, 3), 8))
@@ -168,7 +169,7 @@ STEM, WIDTHS, DEPTHS = 4, (4, 6, 5, 3), (1, 2, 2, 2)
 REPLACED = {32: (False, False, False), 16: (False, False, True), 8: (False, True, True)}
 
 
-@pytest.mark.parametrize(('bottleneck', 'output_stride'), [(False, 8), (True, 16), (True, 32)])
+@pytest.mark.parametrize(('bottleneck', 'output_stride'), slow_but([(False, 8), (True, 16), (True, 32)], (False, 8)))
 def test_resnet_is_that_of_torchvision(tmp_path, bottleneck, output_stride):
     """Its strides, dilations, pooling and names, at a fraction of its width; sides that no stride divides."""
     rng = np.random.default_rng(1)
@@ -185,6 +186,7 @@ def test_resnet_is_that_of_torchvision(tmp_path, bottleneck, output_stride):
         np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
 
 
+@pytest.mark.slow
 def test_deeplabv3plus_to_the_size_of_the_images():
     """With ASPP, whose last dilation is beyond the map: the logits at the images' size."""
     rates = 1, 2, 7
@@ -202,6 +204,7 @@ def test_deeplabv3plus_to_the_size_of_the_images():
 # --- training
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('name', NARROW)
 def test_only_training_draws_and_moves_statistics(name):
     model, variables = narrow(name)
@@ -260,6 +263,7 @@ def load(path, variables, **state):
     return models.load_encoder(str(path), variables)
 
 
+@pytest.mark.slow
 def test_every_value_is_that_of_the_state_dict(tmp_path, variables):
     """Kernels are turned from OIHW to HWIO; the classifier and counts of batches are left out."""
     state = state_dict()

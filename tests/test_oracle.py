@@ -204,6 +204,7 @@ def test_without_pseudo_labels_k_s_stays(source, k_s):
     assert controller.k_s == k_s
 
 
+@pytest.mark.slow
 def test_every_output_says_oracle(tmp_path, capsys):
     small = {'algorithm': 'fedavg', 'rounds': 1, 'k_s': 1, 'k_u': 1, 'parallel__trials': 'loop'}
     for name, source in (('method', 'method'), ('oracle', 'true'), ('floor', 'none')):

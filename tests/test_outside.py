@@ -76,6 +76,7 @@ TOY = {'algorithm': 'one_pass', 'rounds': 2, 'checkpoint_every': 1}
 LABELS = {'data__client_labels': 20, 'federation__mu': 1}
 
 
+@pytest.mark.slow
 def test_images_on_the_host_give_the_same_bytes(tmp_path):
     for residency in ('device', 'host'):
         assert runs.run(tmp_path / residency, **TOY, **LABELS, data__residency=residency) == 0

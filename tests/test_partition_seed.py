@@ -4,6 +4,7 @@ import json
 
 import chex
 import numpy as np
+import pytest
 
 from configs import default
 from semisfl_jax import config as config_lib
@@ -29,6 +30,7 @@ def test_the_partition_seed_takes_the_place_of_the_seed_in_the_split():
     assert drawn(seed=5, partition_seed=0).content_hash == of_another.content_hash  # 0 is a seed like any other
 
 
+@pytest.mark.slow
 def test_trials_share_the_split_and_nothing_else(tmp_path):
     config = config_lib.resolve(runs.config(**SAME, seeds='0,1'))
     built = experiment.build_trials(config_lib.trials(config))
@@ -45,6 +47,7 @@ def test_trials_share_the_split_and_nothing_else(tmp_path):
     assert [ids.tolist() for ids in cohorts.ids] == alone
 
 
+@pytest.mark.slow
 def test_summaries_say_whose_split_it_was(tmp_path):
     """Of each trial, its own; of trials together, none; from a file, what the file says."""
     config = runs.config(algorithm='supervised_only', seed=3)

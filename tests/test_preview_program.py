@@ -81,6 +81,7 @@ def test_images_of_hollow_data_take_no_memory():
     assert np.sum(data.shape_only_dataset(config.data).train_labels < 0) == 100_000
 
 
+@pytest.mark.slow
 def test_memory_is_that_of_the_program_of_a_run(compiled):
     real = experiment_lib.build(tiny())
     state = init_state(real)(real.key)

@@ -224,7 +224,7 @@ def test_changes_reach_every_run():
         ('smoke', '--config.seed=1', r'config\.seed .*config\.seeds'),
         ('smoke', '--config.lr=-1', r'fig11_frequency:smoke, .* / .*: config\.lr=-1'),
         ('smoke', '--config.study=x', r'config\.study '),
-        ('huge', '--config.rounds=1', "'huge'.*smoke, cpu, digits, mnist, full"),
+        ('huge', '--config.rounds=1', "'huge'.*smoke, cpu, digits, mnist, cifar, full"),
         ('', '--config.rounds=1', r'smoke \(.*, cpu \(.*, digits \(.*, mnist \(.*, full \('),
     ],
 )

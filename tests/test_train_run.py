@@ -108,6 +108,7 @@ record_writer.open_file = lambda path: open('/dev/full', 'wb')"""
     assert_one_line(stopped.stderr, ['No space left on device'])
 
 
+@pytest.mark.slow
 def test_more_rounds_go_on_from_the_last_in_one_program(reference, tmp_path, capsys, monkeypatch):
     folder, traces = tmp_path / 'run', []
     runs.change_rounds(monkeypatch, lambda round_: lambda *inputs: (traces.append(1), round_(*inputs))[1])

@@ -139,6 +139,7 @@ calls, real = itertools.count(1), {function}
     assert json.loads((tmp_path / 'run' / 'summary.json').read_text())['rounds'] == 4
 
 
+@pytest.mark.slow
 def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, capsys):
     assert runs.run(tmp_path, seeds=(0, 1), rounds=2, **CHEAP) == 0
     assert runs.run(tmp_path / 'seed_1', seed=1, rounds=4, **CHEAP) == 0

@@ -111,6 +111,7 @@ def scored(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_a_setting_is_searched_and_trained_on_the_same_images(scored):
     """Only scores differ, and they are those of the state on images that it was not trained on."""
     for ours, theirs in zip(*(runs.records(scored / name) for name in ('validation', 'test')), strict=True):
