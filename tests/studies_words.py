@@ -22,6 +22,7 @@ CELLS = {
     'parts': (10 + 3) * 2,
     'semifl_parts': 10 * 2,
     'fedmatch_parts': 9 * 2,
+    'priors': (4 + 3) * 2 + 6 * 2,
 }
 # Of Fed-SHVR and FedDure, at every scale; FedDure's tables have one of three data sets, or of two, but at full
 CELLS_OF_LABELED = {
@@ -37,7 +38,7 @@ CELLS_OF_MFED = {
     'mfed_table3': (2 * 4 * 3, 4 * 3),
 }
 ALL = [
-    *((name, scale) for name in CELLS for scale in scales.COSTS),
+    *((name, scale) for name in CELLS for scale in scales.COSTS if (name, scale) != ('fig5_6_cost', 'cifar')),
     *((name, scale) for name in CELLS_OF_LABELED for scale in feddure.COSTS),
     ('shvr_table1', 'one_round'),
     *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),

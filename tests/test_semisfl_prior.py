@@ -46,11 +46,11 @@ def test_the_rule_by_hand():
     np.testing.assert_array_equal(made.labels[:4], [3, 3, 0, 3])  # 3 is no class: these anchors have no C
     np.testing.assert_array_equal(made.state[:2], [[0, 0, 0], [3, 0, 0]])
     np.testing.assert_array_equal(made.state[2], counts[2])
-    without = dataclasses.replace(toy.HPARAMS, threshold=0.6, options=Prior(0.0, 'none', all_anchors=True))
+    without = dataclasses.replace(toy.HPARAMS, threshold=0.6, options=Prior(0.5, 0.0, 'none', all_anchors=True))
     labeler = build_labeler(without)
     np.testing.assert_array_equal(labeler.start(jnp.array([1]), stored), np.zeros((1, 3)))
     made = labeler.label(weak, counts)
-    np.testing.assert_allclose(made.logits[2:4], logits[2:4] + np.log([0.6, 0.2, 0.2]), rtol=1e-6)
+    np.testing.assert_allclose(made.logits[2:4], logits[2:4] + 0.5 * np.log([0.6, 0.2, 0.2]), rtol=1e-6)
     np.testing.assert_array_equal(made.labels[:4], [0, 0, 0, 0])
 
 

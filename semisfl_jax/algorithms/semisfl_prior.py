@@ -36,6 +36,12 @@ LABELED_OTHERWISE = {'pseudo_labels': ('true', 'none')}
 class Prior:
     """`config.prior`."""
 
+    weight: float = option(
+        1.0,
+        'factor of the log of the ratio; 0: the labels are those of SemiSFL',
+        at_least=0,
+        idle=LABELED_OTHERWISE,
+    )
     decay: float = option(
         0.5,
         "share of a client's counts that is kept from one of its rounds to the next; 0: those of the round alone",
@@ -85,7 +91,8 @@ def build_labeler(hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> core.La
     def label(weak: core.WeakViews, counts: Array) -> core.Labels:
         classes = counts.shape[-1]
         correction = log_ratio(counts, weak.weight, hparams.options.divisor, axis)
-        logits = weak.teacher_logits + jnp.repeat(correction, len(weak.truth) // len(weak.ids), axis=0)
+        correction = jnp.repeat(hparams.options.weight * correction, len(weak.truth) // len(weak.ids), axis=0)
+        logits = weak.teacher_logits + correction
         labels, confident = core.assign_pseudo_labels(hparams, logits, weak.truth)
         counts += weak.label_counts(labels, confident, classes)
         if not hparams.options.all_anchors:

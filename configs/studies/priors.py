@@ -1,0 +1,58 @@
+"""SemiSFL + client priors, a method of no paper (docs/client-priors.md), beside the nearest ones, by how unequal
+clients are; and its parts.
+
+    python launch.py --config=configs/studies/priors.py:digits
+
+Its rule was chosen with seeds 0 to 9 of the digits, so the seeds are others. `study_tuned` compares tuned methods.
+"""
+
+from ml_collections import ConfigDict
+from semisfl_jax.configs.studies import scales
+
+from semisfl_jax.studies.spec import Table
+
+PRIORS = 'SemiSFL + client priors'
+METHODS = {
+    PRIORS: {'algorithm': 'semisfl_prior'},
+    'SemiSFL': {'algorithm': 'semisfl'},
+    'FedSwitch-SL': {'algorithm': 'fedswitch_sl'},
+    'SemiFL': {'algorithm': 'semifl'},
+}
+PARTS = {
+    PRIORS: {},
+    'counts of the round alone': {'prior.decay': 0.0},
+    'all counts kept': {'prior.decay': 1.0},
+    'not divided by the cohort': {'prior.divisor': 'none'},
+    'all anchors have C': {'prior.all_anchors': True},
+    'labels as in SemiSFL': {'prior.weight': 0.0},
+}
+SEEDS = scales.SEEDS | {'digits': tuple(range(10, 20)), 'mnist': tuple(range(10, 15)), 'cifar': (10, 11, 12)}
+# alpha of Dirichlet partitions, beside uniform ones
+ALPHAS = {'digits': (1.0, 0.5, 0.1, 0.05), 'mnist': (0.1, 0.05)}
+ALPHAS_OF_PARTS = {'digits': (0.1, 0.05)}
+ALPHAS_OTHERWISE = (0.1,)
+
+
+def get_config(scale: str = '') -> ConfigDict:
+    """`scale`: one of `scales.COSTS`."""
+    scales.check(scale)
+    methods, parts, seeds = [], [], {'seeds': SEEDS[scale]}
+    for column, partition in columns(ALPHAS.get(scale, ALPHAS_OTHERWISE)).items():
+        changes = {**partition, **seeds}
+        methods += [
+            scales.cell(scale, row, column, 'cifar10', {**of_row, **changes}) for row, of_row in METHODS.items()
+        ]
+        methods += scales.lines(scale, column, 'cifar10', changes)
+    for column, partition in columns(ALPHAS_OF_PARTS.get(scale, ALPHAS_OTHERWISE)).items():
+        changes = {**METHODS[PRIORS], **partition, **seeds}
+        parts += [scales.cell(scale, row, column, 'cifar10', {**changes, **of_row}) for row, of_row in PARTS.items()]
+    tables = [
+        Table('Test accuracy', tuple(methods), 'Method', PRIORS, ('values', 'accuracy_rounds')),
+        Table('Parts', tuple(parts), PRIORS, PRIORS),
+    ]
+    return scales.study('priors', scale, PRIORS, tables, seeds=SEEDS)
+
+
+def columns(alphas: tuple[float, ...]) -> dict[str, dict]:
+    """Names of columns -> partitions."""
+    return {'uniform': scales.UNIFORM, **{f'Dir({alpha:g})': scales.dirichlet(alpha) for alpha in alphas}}
