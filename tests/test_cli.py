@@ -151,13 +151,6 @@ def test_a_mistake_ends_in_one_line_and_an_untouched_folder(mistake, reference, 
     assert not workdir.exists()
 
 
-def test_how_a_value_is_shortened():
-    error = UserError(f"config.algorithm='{LONG}' is unknown;\nuse one of semisfl, fedavg")
-    assert str(error) == f"config.algorithm='{'y' * 60}... (5,000 characters)' is unknown; use one of semisfl, fedavg"
-    plain = "the server's part cannot be cut; use less. " * 20
-    assert str(UserError(plain)) == plain.strip()
-
-
 def test_a_folder_that_cannot_be_written_to(tmp_path, capsys, monkeypatch):
     (tmp_path / 'file').write_text('text')
     folder = tmp_path / 'folder'
