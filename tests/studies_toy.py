@@ -107,10 +107,7 @@ def cell(algorithm, alpha, paper=None, measure=spec.ACCURACY, **changes):
 
 
 def study():
-    """Two methods on two distributions, and tables that read minutes and traffic off the same runs.
-
-    The paper's accuracies are of the data of these runs; its minutes are of CIFAR-10.
-    """
+    """Two methods on two distributions. The paper's accuracies are of the data of these runs, its minutes are not."""
     cells = [cell(algorithm, alpha, Paper(85.5, 0.5, 'digits', 40)) for algorithm, alpha in ACCURACY]
     # 90, 92 and 94 % in the fourth and last round, 10 % less in the third: 82 % is reached there by the last two alone
     minutes = cell('semisfl', 1.0, Paper(86.5, None, 'cifar10', 4000), Measure('minutes', 0.82))

@@ -1,5 +1,4 @@
-"""What lies beside the benchmarks: kernels of a compiled program, counted by phase; the comparison with other
-frameworks; and benchmarks/gpu.sh, of which every command has flags that exist."""
+"""What lies beside the benchmarks: kernels of a program, other frameworks, and the commands of benchmarks/gpu.sh."""
 
 import ast
 import importlib.util
@@ -7,7 +6,6 @@ import re
 import shlex
 import subprocess
 import sys
-from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -20,50 +18,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.preview import __main__ as preview
 from tests import runs
-from tests.one_line import assert_one_line
 from tests.runs import HANGS, ROOT
-
-PROGRAM = """\
-HloModule jit_round_, is_scheduled=true
-%passes (t: (s32[])) -> (s32[]) {
-  %fusion.1 = s32[] fusion(%t), kind=kLoop, calls=%nothing, metadata={op_name="supervised_step/while/body/add"}
-}
-%few (b: f32[]) -> f32[] {
-  ROOT %copy.1 = f32[] copy(%b)
-}
-%many (b: f32[]) -> f32[] {
-  %copy.2 = f32[] copy(%b)
-  ROOT %copy.3 = f32[] copy(%copy.2)
-}
-%supervised (s: (s32[], f32[4,4])) -> (s32[], f32[4,4]) {
-  %while.1 = (s32[]) while(%s), condition=%unknown, body=%passes, STEP/while"}, "known_trip_count":{"n":"12"}
-  %conv.1 = (f32[8,4]{1,0}, u8[0]{0}) custom-call(%s), custom_call_target="__cudnn$convForward", \
-feature_group_count=10, STEP/transpose(jvp())/conv_general_dilated"}
-  %branch = f32[] conditional(%s, %s, %s), branch_computations={%few, %many}
-}
-%iterations (s: (f32[4,4])) -> (f32[4,4]) {
-  %dot.2 = f32[4,4] convolution(%s.1, %s.1), dim_labels=bf_io->bf, ITERATION/jvp()/dot_general"}
-  %sum = (f32[256]{0}, bf16[64]{0}) all-reduce-start(%s.1), to_apply=%add, ITERATION/psum"}
-  %sum.1 = (f32[256]{0}, bf16[64]{0}) all-reduce-done(%sum)
-}
-ENTRY %main (key: u32[2]) -> (f32[4,4]) {
-  %while.2 = (s32[], f32[4,4]) while(%key), condition=%unknown, body=%supervised, metadata={op_name="jit(round_)/while"}
-  %while.3 = (f32[4,4]) while(%while.2), condition=%unknown, body=%iterations, metadata={op_name="jit(round_)/while"}
-  ROOT %copy.9 = f32[4,4] copy(%while.3)
-}
-""".replace('STEP', 'metadata={op_name="while/body/supervised_step')
-PROGRAM = PROGRAM.replace('ITERATION', 'metadata={op_name="while/body/closed_call/cross_entity_iteration')
-
-
-def test_what_a_program_does_by_phase():
-    counts = hlo.phases(hlo.parse(PROGRAM))
-    assert list(counts) == ['supervised_step', 'cross_entity_iteration', hlo.REST]
-    supervised, iteration, rest = counts.values()
-    assert supervised.kernels == 12 + 1 + 2  # passes, a convolution, the longer branch
-    assert supervised.products == Counter({'cuDNN convForward (backward), 10 feature groups': 1})
-    assert (iteration.kernels, iteration.products) == (2, Counter({'product': 1}))
-    assert iteration.bytes == Counter({'all-reduce': 4 * 256 + 2 * 64})
-    assert rest.kernels == 1  # a copy
 
 
 @pytest.mark.slow
@@ -79,16 +34,6 @@ def test_convolutions_of_a_real_program(capsys):
 
 
 TINY = workloads.Workload('mlp', 'MLP', 'mlp200', clients=6, images=5, active=2, steps=3, rounds=4, batch_size=4)
-
-
-def test_how_far_weights_are_apart():
-    start = [np.zeros(3, np.float32), np.zeros((1, 1), np.float32)]
-    reference = [np.array([3, 0, 0], np.float32), np.array([[4]], np.float32)]
-    other = [np.array([3, 0, 0.5], np.float32), np.array([[4]], np.float32)]
-    assert agreement.difference(reference, reference, start) == 0
-    assert agreement.difference(other, reference, start) == pytest.approx(0.5 / 5)
-    assert agreement.difference(other[:1], reference, start) == float('inf')
-    assert agreement.difference([other[0] * np.nan, other[1]], reference, start) == float('inf')
 
 
 @pytest.fixture
@@ -143,14 +88,6 @@ def test_this_project_and_pytorch_end_on_the_same_weights(tmp_path):
     assert all(len(tables.rounds(measured, name)) == 1 for name in names)
 
 
-SCRIPT = str(ROOT / 'benchmarks' / 'gpu.sh')
-
-
-def script(*words):
-    command = ['bash', SCRIPT, *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
-
-
 def defined(module):
     """The names of the flags of a module, and the values of those that have a few, from its source."""
     flags = {}
@@ -167,7 +104,8 @@ def defined(module):
 
 @pytest.mark.parametrize('sizes', [(), ('--quick',)])
 def test_every_command_of_the_script_parses(sizes, tmp_path):
-    listed = script(tmp_path / 'out', '--list', *sizes)
+    command = ['bash', ROOT / 'benchmarks' / 'gpu.sh', tmp_path / 'out', '--list', *sizes]
+    listed = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False)
     assert listed.returncode == 0, listed.stderr
     assert not (tmp_path / 'out').exists(), 'nothing was run'
     commands = [shlex.split(line) for line in listed.stdout.splitlines() if not line.startswith(('git', 'nvidia'))]
@@ -192,33 +130,3 @@ def test_every_command_of_the_script_parses(sizes, tmp_path):
                     assert flags[name] is None or value in flags[name], word
     assert rounds == sorted(set(rounds))
     assert sizes or rounds[-1] == 1000
-
-
-def test_stages_are_done_once_and_a_failure_ends_no_other(tmp_path, monkeypatch):
-    """In place of the interpreter: what does nothing, but says what it was asked for, and fails at a word in a file."""
-    out, python, fails = (tmp_path / name for name in ('out', 'python', 'fails'))
-    fail = f'[ ! -e {fails} ] || case "$*" in *$(cat {fails})*) echo broken; exit 7 ;; esac'
-    python.write_text(f'#!/bin/sh\necho "| $* |"\n{fail}\n')
-    python.chmod(0o755)
-    monkeypatch.setenv('PYTHON', str(python))
-    fails.write_text('benchmarks.methods')
-    first = script(out)
-    assert first.returncode == 1
-    assert 'exit status 7: broken' in first.stdout
-    stages = sorted(path.stem for path in out.glob('*.done'))
-    assert len(stages) == 12
-    assert not [stage for stage in stages if 'methods' in stage]
-    summary = (out / 'summary.md').read_text()
-    assert 'not done' in summary
-    assert 'mean nothing' not in summary
-    assert '| -m benchmarks.lowerings --model=alexnet --precision=tf32 --steps=10 --repeats=5 |' in summary
-
-    fails.unlink()
-    again = script(out)
-    assert again.returncode == 0, again.stderr
-    assert again.stdout.count('done before') == 10, 'all but the one that failed, figures and the comparison'
-    assert 'not done' not in (out / 'summary.md').read_text()
-    for words, named in ((out, '--quick'), str(out)), ((out, '--fast'), "'--fast'"):  # other sizes need another folder
-        done = script(*words)
-        assert done.returncode == 2
-        assert_one_line(done.stderr, [named])

@@ -10,7 +10,6 @@ from scipy import stats
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.statistics import Difference
-from tests.one_line import assert_one_line
 from tests.runs import ROOT
 
 HEAD = 'table,row,column,measure,target,unit,seed,value'
@@ -141,70 +140,3 @@ def test_several_verdicts_are_counted():
 @pytest.mark.slow
 def test_the_page_is_what_its_script_makes():
     assert reproduction.PAGE.read_text() == reproduction.text(), 'run python docs/reproduction.py'
-
-
-def toy_page(tmp_path, monkeypatch, text=None, **changes):
-    """A page of one claim, with results of two rows, in `tmp_path`; returns the page's path."""
-    folder = tmp_path / 'results' / 'table2-digits'
-    (folder / 'figures').mkdir(parents=True)
-    (folder / 'figures' / '1-values.png').touch()
-    places = [f'T,{row},u,accuracy,,%' for row in 'ab']
-    head = HEAD.removesuffix(',seed,value')
-    cells = [f'{place},0a1b2c,"cpu (x), a machine, 2 cores"' for place in places]
-    (folder / 'cells.csv').write_text('\n'.join([f'{head},commits,hardware', *cells]) + '\n')
-    values = [f'{place},{seed},{seed}' for place in places for seed in range(3)]
-    (folder / 'runs.csv').write_text('\n'.join([HEAD, *values]) + '\n')
-    entries = claim(study='table2:digits', paper='P', where='W') | changes
-    lines = [f'{key} = {value!r}' for key, value in entries.items() if value is not None]
-    (tmp_path / 'claims.toml').write_text(text or '\n'.join(["intro = 'I'", '[[claim]]', *lines]))
-    (tmp_path / 'page.md').write_text('as it was')
-    for name, path in {'PAGE': 'page.md', 'CLAIMS': 'claims.toml', 'RESULTS': 'results'}.items():
-        monkeypatch.setattr(reproduction, name, tmp_path / path)
-    return tmp_path / 'page.md'
-
-
-def test_the_script_writes_the_page(tmp_path, monkeypatch):
-    page = toy_page(tmp_path, monkeypatch, figure='1-values', alt='values')
-    assert reproduction.main(['reproduction.py']) == 0
-    assert '| a − b | = +0.00 [+0.00, +0.00]' in page.read_text()
-
-
-@pytest.mark.parametrize(
-    ('changes', 'words'),
-    [
-        ({'expect': 'abov'}, ["'x'", "expect='abov'", "'above'"]),
-        ({'expect': None}, ["'x'", "'expect'"]),
-        ({'expct': 'above'}, ["'x'", "'expct'", "'expect'"]),
-        ({'study': 'tabel2:digits'}, ["'table2'"]),
-        ({'table': 'U'}, ['x: table2-digits', "'U'"]),
-        ({'rows': [['a', 'c']]}, ["x: 'T'", "'c'"]),
-        ({'rows': [['a']]}, ["'x'"]),
-        ({'rows': None}, ["'x'"]),
-        ({'columns': ['v']}, ["x: 'T'", "'v'"]),
-        ({'figure': 'nofig', 'alt': ''}, ['x: table2-digits', "'nofig'"]),
-        ({'figure': '1-values'}, ["'x'", '`alt`']),
-        ({'unit': 'ratio'}, ["x: 'T' has values of 0"]),
-        ({'text': "[[claim]]\nname = 'x'"}, ['claims.toml', '`intro`']),
-    ],
-)
-def test_a_mistake_in_a_claim_is_one_line_and_leaves_the_page(tmp_path, monkeypatch, capsys, changes, words):
-    page = toy_page(tmp_path, monkeypatch, **changes)
-    assert reproduction.main(['reproduction.py']) == 2
-    assert_one_line(capsys.readouterr().err, words)
-    assert page.read_text() == 'as it was'
-
-
-@pytest.mark.parametrize(
-    ('name', 'content'),
-    [
-        ('cells.csv', ''),
-        ('runs.csv', f'{HEAD}\nT,a,u,accuracy,,%,0,much\n'),
-        ('runs.csv', f'{HEAD}\nT,c,u,accuracy,,%,0,1\n'),
-    ],
-)
-def test_results_that_are_none_are_one_line(tmp_path, monkeypatch, capsys, name, content):
-    page = toy_page(tmp_path, monkeypatch)
-    (tmp_path / 'results' / 'table2-digits' / name).write_text(content)
-    assert reproduction.main(['reproduction.py']) == 2
-    assert_one_line(capsys.readouterr().err, [name])
-    assert page.read_text() == 'as it was'

@@ -9,10 +9,9 @@ import pytest
 
 from configs import cifar10
 from semisfl_jax import cuts
-from semisfl_jax.config import command_line
 from semisfl_jax.cuts import main, pricing
 from tests.one_line import assert_one_line
-from tests.runs import DIGITS, ROOT
+from tests.runs import DIGITS
 
 PARAMETERS = np.cumsum([1_792, 110_784, 663_936, 884_992, 590_080, 4096 * 4097, 4096 * 4097])
 FEATURES = np.array([16 * 16 * 64, 8 * 8 * 192, 8 * 8 * 384, 8 * 8 * 256, 4096, 4096, 4096])
@@ -99,11 +98,3 @@ def test_a_mistake_is_named_before_the_table(tmp_path, capsys, words, named):
     captured = capsys.readouterr()
     assert_one_line(captured.err, [named])
     assert (captured.out, list(tmp_path.iterdir())) == ('', [file])
-
-
-@pytest.mark.slow
-def test_whole_models_at_the_papers_size():
-    words = ['costs', f'--config={ROOT}/configs/cifar10.py', '--config.cost.bill_model_size=paper']
-    priced = pricing(command_line.parse(words).config)
-    assert priced.whole.down == 127 * 2**20
-    assert priced.cuts[4].down == 2 * 4 * PARAMETERS[4] + 4 * 50 * 64 * 4096

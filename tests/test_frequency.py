@@ -168,14 +168,6 @@ def test_never_below_one():
     assert changes(run(options('code', **every_round, alpha=4.0), 30)) == [25, 6, 2, 1]  # 1 / 4 is nearest to 0
 
 
-def test_windows_are_means():
-    settings = options('paper', period=3, horizon=6, check_every=6)
-    state = frequency.init(7, settings)
-    for value in (1.0, 2.0, 6.0):
-        state = frequency.update(state, settings, value, 2 * value, 0.5)
-    np.testing.assert_allclose(state.windows[-1], [3.0, 6.0, 0.5, 7.0])
-
-
 @pytest.mark.parametrize(
     ('changes', 'images'),
     [({}, 1437), ({'data.num_unlabeled': 600}, 40 + 600), ({'data.num_validation': 100}, 1437 - 100)],

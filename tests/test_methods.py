@@ -1,6 +1,8 @@
-"""The benchmarks of methods, of programs for devices that are not there, and of layers."""
+"""The benchmarks of methods, of growth and of layers."""
 
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 
@@ -8,25 +10,23 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from benchmarks import arithmetic, compiled, layers, method_side
+from benchmarks import arithmetic, growth_report, layers, method_side
+from benchmarks.growth_points import Point
 from benchmarks.method_cases import Case, methods
 from semisfl_jax import algorithms
 from semisfl_jax.models import lowerings
-from semisfl_jax.preview import targets
 from tests.runs import HANGS, ROOT
 
 
 def command(name, *words):
     command = [sys.executable, '-m', f'benchmarks.{name}', *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=ROOT)
+    own = os.environ | {'JAX_PLATFORMS': 'cpu'}
+    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=ROOT, env=own)
 
 
 def test_every_method_is_measured_in_all_its_forms():
     classifying = {name for name, method in algorithms.METHODS.items() if not method.dense}  # one case for all
     assert {method.algorithm for method in methods()} == classifying
-    names = [method.name for method in methods()]
-    assert len(set(names)) == len(names)
-    assert {'semisfl', 'fedavg:fixmatch', 'fedavg:uda', 'fedavg:supervised'} <= set(names)
     assert [method.name for method in methods(('fedavg',))] == ['fedavg:fixmatch', 'fedavg:uda', 'fedavg:supervised']
     assert [method.name for method in methods(('fedavg:uda', 'semisfl'))] == ['fedavg:uda', 'semisfl']
     with pytest.raises(KeyError, match='fedaverage'):
@@ -60,29 +60,37 @@ def test_the_command_writes_figures(tmp_path):
     assert facts['fedavg:supervised']['state_bytes'] == pytest.approx(4 * 13_706, rel=0.01)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(('name', 'word'), [('methods', '--methods=fedaverage'), ('compiled', '--families=lenet')])
-def test_wrong_flags_are_named(name, word, tmp_path):
-    done = command(name, word, f'--out={tmp_path}', *([f'--target={targets.HERE}'] if name == 'compiled' else []))
-    assert done.returncode == 2
-    assert word in done.stderr.strip().splitlines()[-1]
-    assert not list(tmp_path.iterdir())
+# --- growth
 
 
-# --- programs for devices that are not there
-
-FAMILIES = ['small_cnn', 'cnn']
-
-
-def test_the_cross_comes_first_and_a_server_alone_is_not_divided():
-    chosen = methods(('semisfl', 'fedswitch', 'supervised_only'))
-    cells = compiled.cells('h200', [1, 8], chosen, FAMILIES)
-    assert len(cells) == 3 * 2 + 2 * 2
-    assert [compiled.in_cross(cell) for cell in cells] == [True] * 7 + [False] * 3
-    assert {(cell.method, cell.family) for cell in cells[7:]} == {
-        ('fedswitch', 'small_cnn'),
-        ('supervised_only', 'small_cnn'),
+def test_arithmetic_of_growth_by_hand():
+    assert arithmetic.held_per_client(parameters=10, image=12, features=7, batch_size=5) == {
+        'weights': 120,  # 10 numbers of 4 bytes: weights, momentum, gradient
+        'views': 480,
+        'features': 420,
     }
+    # 6 rows against 6 keys of the batch and 8 in the queue, products of 3 numbers, and as much for the gradient
+    assert arithmetic.similarity(clients=2, batch_size=3, width=3, queue=8) == 2 * (2 * 3) * 6 * 14
+
+
+def test_the_exponent_is_that_of_the_larger_half():
+    points = [Point(model='small_cnn', batch_size=4, k_s=1, k_u=1, active=n) for n in (1, 2, 4, 8, 16)]
+    measured = [
+        {'point': dataclasses.asdict(point), 'seconds': {'round': [max(point.active, 4) ** 1.5]}} for point in points
+    ]
+    slope, first, last = growth_report.exponent(measured)
+    assert (round(slope, 9), first, last) == (1.5, 4, 16)
+
+
+@pytest.mark.slow
+def test_the_command_measures_devices(tmp_path):
+    sizes = ('--model=small_cnn', '--clients=2', '--batch_size=2', '--k_s=1', '--k_u=1', '--repeats=1')
+    done = command('growth', '--studies=devices', '--devices=2', *sizes, f'--out={tmp_path}')
+    assert done.returncode == 0, done.stderr
+    (point,) = json.loads((tmp_path / 'growth.json').read_text())['points']
+    assert point['failed'] == ''
+    assert point['facts']['start_s']['all'] > 0
+    assert point['memory']['peak_rss'] > 2**26
 
 
 # --- layers

@@ -1,12 +1,7 @@
 """Notebooks run from top to bottom: their cells, one after another, in a namespace of their own."""
 
-import ast
-import importlib.metadata
-import importlib.util
 import json
 import re
-import subprocess
-import sys
 
 import pytest
 
@@ -30,46 +25,6 @@ SMALL = {
 def cells(name):
     notebook = json.loads((FOLDER / f'{name}.ipynb').read_text())
     return [''.join(cell['source']) for cell in notebook['cells'] if cell['cell_type'] == 'code']
-
-
-@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
-def test_a_notebook_is_stored_without_outputs(path):
-    notebook = json.loads(path.read_text())
-    assert (notebook['nbformat'], notebook['nbformat_minor']) == (4, 5)
-    assert len({cell['id'] for cell in notebook['cells']}) == len(notebook['cells'])
-    for cell in notebook['cells']:
-        if cell['cell_type'] == 'code':
-            assert cell['outputs'] == []
-            assert cell['execution_count'] is None
-            ast.parse(''.join(cell['source']))
-
-
-@pytest.mark.parametrize('path', NOTEBOOKS, ids=lambda path: path.stem)
-def test_in_colab_a_notebook_installs_what_the_machine_has_an_accelerator_for(path, monkeypatch, tmp_path):
-    """Also if an earlier try cloned the repository, but could not install it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, 'path', list(sys.path))
-    monkeypatch.setattr(importlib.metadata, 'packages_distributions', dict)
-    monkeypatch.setattr(importlib.util, 'find_spec', lambda name: name == 'jax_cuda12_plugin' or None)
-    commands = []
-
-    def start(command, check):
-        commands.append([str(word) for word in command])
-        if 'clone' in command:
-            (tmp_path / 'semisfl_jax').mkdir()
-            (tmp_path / 'semisfl_jax' / 'launch.py').touch()
-
-    monkeypatch.setattr(subprocess, 'run', start)
-    source = cells(path.stem)[0]
-    with pytest.raises(SystemExit, match='REPOSITORY'):
-        exec(source, {})
-    source = source.replace("REPOSITORY = ''", "REPOSITORY = 'an address'")
-    for _ in range(2):
-        exec(source, {})
-    clone = str(tmp_path / 'semisfl_jax')
-    install = [sys.executable, '-m', 'pip', 'install', '--quiet', '-e', f'{clone}[plots]', 'jax[cuda12]']
-    assert commands == [['git', 'clone', '--depth=1', 'an address', clone], install, install]
-    assert sys.path[0] == clone
 
 
 def run(name, monkeypatch, tmp_path):

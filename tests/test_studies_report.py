@@ -9,7 +9,6 @@ import shlex
 import numpy as np
 import pytest
 
-from semisfl_jax import tasks
 from semisfl_jax.config import command_line
 from semisfl_jax.plots import curves, style
 from semisfl_jax.studies import collect, document, engine, figures, plan, spec, statistics
@@ -123,14 +122,6 @@ def test_html_needs_no_other_file(folder):
     assert text.count('src="data:image/png;base64,') == len(list((folder / 'figures').glob('*.png'))) >= 4
 
 
-def test_text_of_runs_is_no_markup():
-    blocks = [document.Paragraph('a < b & c'), document.Grid(('x',), (('<i>|</i>',),))]
-    page = document.page([document.Heading(1, '<t>'), *blocks])
-    for text in ('<p>a &lt; b &amp; c</p>', '<td>&lt;i&gt;|&lt;/i&gt;</td>', '<title>&lt;t&gt;</title>'):
-        assert text in page
-    assert '| <i>\\|</i> |' in document.markdown(blocks)
-
-
 def test_figures_of_an_earlier_report_go_and_nothing_else(tmp_path):
     (tmp_path / 'figures' / 'mine').mkdir(parents=True)
     for name in ('1-old.png', '1-old.svg', 'notes.txt'):
@@ -219,18 +210,3 @@ def test_a_method_without_traffic_is_a_level_beside_the_others(folder):
         assert len(moving.get_xdata()) == 4
         np.testing.assert_allclose(level.get_ydata(), (88 + 91 + 90) / 3)
     np.testing.assert_allclose(figure.axes[1].lines[0].get_xdata(), [2, 4, 6, 8])  # GiB: one up and one down in a round
-
-
-@pytest.mark.parametrize(
-    ('mean', 'error', 'limits'),
-    [  # 80 to 90 % and 40 to 90 %, and a twentieth of that on either side
-        ([0.1, 0.2, *np.linspace(0.8, 0.9, 18)], np.full(20, np.nan), (79.5, 90.5)),  # without the first tenth
-        ([0.5, 0.7], np.array([0.1, 0.2]), (37.5, 92.5)),  # with the bands
-    ],
-)
-def test_an_axis_of_scores(mean, error, limits):
-    shown = [curves.Curve('a', np.arange(float(len(mean))), np.array(mean), error)]
-    with style.context():
-        _, ax = style.figure()
-        figures._begin_late([ax], shown, tasks.Score('accuracy', 'accuracy'))
-    np.testing.assert_allclose(ax.get_ylim(), limits)

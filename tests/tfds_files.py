@@ -30,8 +30,7 @@ def classes(count):
 
 
 def write(root, name, version, splits, features):
-    """Writes the directory tfds/`name` in the array_record format, two files for each split; `splits`: split ->
-    examples."""
+    """Writes the directory tfds/`name` of array_record files, two for each split; `splits`: split -> examples."""
     directory = root / 'tfds' / name / version
     directory.mkdir(parents=True)
     features, infos, base = tfds.features.FeaturesDict(features), [], name.partition('/')[0]
@@ -59,13 +58,7 @@ def write(root, name, version, splits, features):
 
 
 def write_images(root, name, splits, label, shape=None, version='1.0.0'):
-    """Writes a set for image classification.
-
-    Args:
-      splits: split -> (images, list of [H, W, C] uint8; labels).
-      label: the label feature.
-      shape: as the features declare it, that of the images by default.
-    """
+    """Images, uint8, by class; `splits`: split -> (images, labels), `label`: its feature, `shape`: as declared."""
     shape = shape or np.shape(splits['train' if 'train' in splits else 'test'][0])[1:]
     features = {'image': tfds.features.Image(shape=shape), 'label': label, 'id': tfds.features.Text()}
     examples = {
