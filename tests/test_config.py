@@ -142,6 +142,18 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
     assert config_lib.differences(changed(lr=0.5), old) == ['lr: 0.02 -> 0.5', 'queue_size: (absent) -> 1024']
 
 
+# Runs of users are found again by these numbers: who changes them loses all that were begun before
+IDENTITIES = {'digits': '16e698cd', 'cifar10:code': 'df16983b', 'fashion_mnist algorithm=fed_shvr': '94ec45a7'}
+
+
+@pytest.mark.parametrize('words', IDENTITIES)
+def test_the_identity_of_known_configurations(words):
+    name, *changes = words.split(' ')
+    config = get(*name.split(':'))
+    config.update_from_flattened_dict(changes_of(' '.join(changes)))
+    assert config_lib.identity_hash(config_lib.resolve(config))[:8] == IDENTITIES[words]
+
+
 def of_json(changes):
     """The default configuration as if read from a file, with changes of any type."""
     content = json.loads(default.get_config().to_json())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import types
+from functools import partial
 
 import chex
 import jax
@@ -12,9 +13,11 @@ import pytest
 from semisfl_jax import algorithms, costs
 from semisfl_jax.algorithms import feddure
 from semisfl_jax.algorithms.feddure import FedDure
-from semisfl_jax.core import rng
+from semisfl_jax.core import losses, rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.costs.prices import Work
+from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer
+from semisfl_jax.models.split import Stack
 from tests import feddure_twin, linear, toy
 from tests.marks import slow_but
 from tests.rows import STUDENT, Row
@@ -52,6 +55,35 @@ def test_f_reg_has_the_papers_1537_parameters_as_pytorch_draws_them():
     for name, inputs in (('hidden', 10), ('out', 128)):
         values = np.abs(np.concatenate([np.ravel(x) for x in w[name].values()]))
         assert 0.9 / np.sqrt(inputs) < values.max() <= 1 / np.sqrt(inputs)
+
+
+def test_the_gradient_of_f_reg_is_that_of_the_whole_step():
+    """Against JAX, which takes second derivatives, through BatchNorm, in float64."""
+    with jax.enable_x64():
+        draw, compute = np.random.default_rng(1), Compute('float64', 'direct')
+        conv = partial(ConvLayer, 4, norm=True, pool='floor', compute=compute)
+        network = Stack((conv, partial(DenseLayer, toy.CLASSES, activation=False, compute=compute)))
+        images, labels = draw.normal(size=(7, *toy.SHAPE)), jnp.array([2, 0, 1, 0, 1, 2, 1])
+        shapes = jax.eval_shape(lambda: network.init(rng.root(1), images, True))
+        variables = jax.tree.map(lambda x: jnp.asarray(draw.normal(scale=0.3, size=x.shape)), shapes)
+        phi, w = variables['params'], feddure.init_fine(rng.root(2), toy.CLASSES, 16)
+        w = jax.tree.map(lambda x: jnp.asarray(3.0 * x, jnp.float64), w)
+
+        def rows(phi, those=slice(3, 7)):
+            logits, _ = network.apply(variables | {'params': phi}, images[those], True, mutable=['batch_stats'])
+            return losses.cross_entropy_rows(logits, labels[those]), jax.lax.stop_gradient(jax.nn.softmax(logits))
+
+        def labeled(phi):
+            return jnp.mean(rows(phi, slice(3))[0])
+
+        def after_a_step(w):
+            gradient = jax.grad(lambda phi: jnp.mean(rows(phi)[0] * feddure.weigh(w, rows(phi)[1])))(phi)
+            return labeled(jax.tree.map(lambda phi, g: phi - 0.3 * g, phi, gradient))
+
+        got = feddure.fine_gradient(w, feddure.differentiate(rows, phi), labeled, phi, 0.3)
+        expected = jax.grad(after_a_step)(w)
+        assert max(jnp.max(jnp.abs(leaf)) for leaf in jax.tree.leaves(expected)) > 1e-4
+        chex.assert_trees_all_close(got, expected, rtol=1e-9, atol=1e-14)
 
 
 def test_counts_by_hand():
