@@ -1,20 +1,13 @@
 """FedProx: what it adds to FedAvg. Its rounds are held against NumPy in tests/test_phases.py."""
 
-import dataclasses
-
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from semisfl_jax.core import trees
-from semisfl_jax.core.hparams import Local
-from tests import linear, toy
-from tests.first_states import start
 from tests.rows import STUDENT, Row
 
-ROW = Row(STUDENT, STUDENT, by_images=True)
+ROW = Row(STUDENT, STUDENT, by_images=True, keys=(('local.prox', 5.0),))
 
 
 def test_the_proximal_gradient():
@@ -26,12 +19,3 @@ def test_the_proximal_gradient():
     np.testing.assert_allclose(value, 0.35 * (0.25 + 9.0), rtol=1e-6)
     np.testing.assert_allclose(gradient['a'], [0.35, 2.1], rtol=1e-6)
     np.testing.assert_array_equal(gradient['b'], [[0.0]])
-
-
-@pytest.mark.slow
-def test_fedprox_without_a_weight_is_fedavg_bit_for_bit():
-    def after(name):
-        algorithm, key, state = start(dataclasses.replace(toy.HPARAMS, local=Local(prox=0.0)), name, 0, linear.model())
-        return jax.jit(algorithm.round)(key, state, toy.federation(), toy.cohort([2, 4]), jnp.int32(2))[0]
-
-    chex.assert_trees_all_equal(after('fedavg'), after('fedprox'))

@@ -159,19 +159,17 @@ def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     uncut = Stack(zoo.ARCHITECTURES[name](4, layers.FLOAT32, **NARROW.get(name, {})).layers)
     variables = uncut.init(jax.random.key(0), images, train=False)
 
-    def gradient(piece, *arguments):
-        return jax.value_and_grad(lambda p, x: jnp.sum(piece({**variables, 'params': p}, x) @ target), (0, 1))(
-            *arguments
-        )
+    def gradient(piece, *inputs):
+        return jax.value_and_grad(lambda p, x: jnp.sum(piece({**variables, 'params': p}, x) @ target), (0, 1))(*inputs)
 
     expected, (of_all, _) = gradient(partial(uncut.apply, train=False), variables['params'], images)
     for index in range(1, len(uncut.layers)):
-        model, names = narrow(name, index), {f'layer_{i}' for i in range(index)}
-        bottom, top = ({k: v for k, v in variables['params'].items() if (k in names) == low} for low in (True, False))
+        m, weights = narrow(name, index), variables['params'].items()
+        bottom, top = ({k: v for k, v in weights if (int(k[6:]) < index) == below} for below in (True, False))
         features, backward = jax.vjp(
-            lambda p, model=model: model.bottom({**variables, 'params': p}, images, None, False)[0], bottom
+            lambda p, m=m: m.bottom({**variables, 'params': p}, images, None, False)[0], bottom
         )
-        value, (of_top, down) = gradient(lambda v, x, model=model: model.top(v, x, None, False)[0], top, features)
+        value, (of_top, down) = gradient(lambda v, x, m=m: m.top(v, x, None, False)[0], top, features)
         np.testing.assert_allclose(value, expected, rtol=1e-4)
         chex.assert_trees_all_close({**backward(down)[0], **of_top}, of_all, rtol=1e-3, atol=1e-5)
 

@@ -3,7 +3,6 @@
 import dataclasses
 import fcntl
 import os
-import re
 
 import pytest
 
@@ -140,18 +139,17 @@ engine.run(study, given, sys.argv[1])
 @pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
 def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
     """Runs that train: study and run are killed once the run has a checkpoint behind it, and lines after that."""
-    roots = root, _ = tmp_path / 'root', tmp_path / 'whole'
-    process = studies_toy.start(root, '-c', REAL)
-    files = 'cells/*/seed_1/metrics.jsonl'
+    root, whole = tmp_path / 'root', tmp_path / 'whole'
+    process, files = studies_toy.start(root, '-c', REAL), 'cells/*/seed_1/metrics.jsonl'
     studies_toy.wait_until(process, lambda: any(f.read_bytes().count(b'\n') >= 3 for f in root.glob(files)))
     studies_toy.kill(process, with_run=True)
     assert not list(root.glob('*/report.md'))
-    for folder in roots:
+    for folder in (root, whole):
         ended = runs.end_process(studies_toy.start(folder, '-c', REAL))
         assert ended.returncode == 0, ended.stdout
-    (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in roots)
+    (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in (root, whole))
     assert relative(report.parent) == relative(expected.parent)
-    assert len(re.findall(r'^\| (?:SemiSFL|FedSwitch) \| \d.* \(3\) \|$', report.read_text(), re.MULTILINE)) == 2
+    assert report.read_text().count(' (3) |') == 2
 
 
 @pytest.mark.slow

@@ -272,9 +272,7 @@ def test_depth_at_the_original_size():
 
 def test_edges_at_the_original_size():
     """A line of the network's, two pixels wide at twice its size, is thinned to the one beside the true line or to it.
-
-    Images of 96 x 96 in maps of 192 x 192, whose tolerance would be two pixels: the line three pixels off is wrong.
-    """
+    Images of 96 x 96 in maps of 192 x 192, whose tolerance would be two pixels: a line three pixels off is wrong."""
     truth = np.full((2, 192, 192), IGNORED, np.uint8)
     truth[:, :96, :96] = 0
     truth[0, 20:60, 40], truth[1, 20:60, 43] = 1, 1
