@@ -137,9 +137,11 @@ def wait_until(process, condition):
         time.sleep(0.01)
 
 
-def kill(process):
-    """Kills a study in a session of its own; the run that it has started may go on for a while."""
-    os.killpg(process.pid, signal.SIGKILL)
+def kill(process, with_run=False):
+    """Kills a study in a session of its own; the run that it has started is killed, too, or may go on for a while."""
+    children = Path(f'/proc/{process.pid}/task/{process.pid}/children').read_text().split() if with_run else ()
+    for victim in (process.pid, *map(int, children)):
+        os.killpg(victim, signal.SIGKILL)
     process.communicate(timeout=runs.HANGS)
 
 

@@ -142,6 +142,18 @@ def test_a_key_changes_the_identity_if_it_changes_the_numbers(key):
     assert config_lib.differences(changed(lr=0.5), old) == ['lr: 0.02 -> 0.5', 'queue_size: (absent) -> 1024']
 
 
+# Runs of users are found again by these numbers: who changes them loses all that were begun before
+IDENTITIES = 'digits paper semisfl 16e698cd, cifar10 code semisfl df16983b, fashion_mnist paper fed_shvr 94ec45a7'
+
+
+@pytest.mark.parametrize('words', IDENTITIES.split(', '))
+def test_known_configurations_keep_their_identity(words):
+    name, settings, algorithm, identity = words.split()
+    config = get(name, settings)
+    config.algorithm = algorithm
+    assert config_lib.identity_hash(config_lib.resolve(config)).startswith(identity)
+
+
 def of_json(changes):
     """The default configuration as if read from a file, with changes of any type."""
     content = json.loads(default.get_config().to_json())

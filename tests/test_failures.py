@@ -16,6 +16,7 @@ from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.config import failures
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local
+from semisfl_jax.core.state import trainable
 from semisfl_jax.costs.rounds import no_failures
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
@@ -60,13 +61,18 @@ def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     chex.assert_trees_all_close(
         with_it, run(key, state, federation, toy.cohort([2, 4]), jnp.int32(2)), rtol=1e-3, atol=1e-5
     )
-    nobody = (toy.cohort(ids)._replace(weight=jnp.zeros(3)) for ids in ([2, 3, 4], [0, 1, 4]))
+    nobody = [toy.cohort(ids)._replace(weight=jnp.zeros(3)) for ids in ([2, 3, 4], [0, 1, 4])]
     after, same = (run(key, state, federation, cohort, jnp.int32(2))[0] for cohort in nobody)
     chex.assert_trees_all_equal(after, same)
     chex.assert_trees_all_equal(after.clients, state.clients)
     assert int(after.round) == 1
-    if name == 'splitfed':  # the server does nothing alone
-        chex.assert_trees_all_equal(after.student, state.student)
+    # The model is what the server made of it: something in two steps, nothing in none
+    idle, _ = run(key, state, federation, nobody[0], jnp.int32(0))
+    for who in filter(state.__getattribute__, ('student', 'teacher')):
+        old, trained, kept = (trainable(getattr(of, who)) for of in (state, after, idle))
+        chex.assert_trees_all_close(kept, old, rtol=1e-6)
+        moved = jax.tree.map(lambda new, old: float(jnp.max(jnp.abs(new - old))), trained, old)
+        assert (max(jax.tree.leaves(moved)) > 1e-4) == (name != 'splitfed'), who
 
 
 @pytest.mark.slow

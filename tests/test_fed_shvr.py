@@ -95,11 +95,11 @@ def rounds(name, count, h, cohorts=None, model=None):
     return states
 
 
-@pytest.mark.parametrize('name', ['fed_shvr', 'fed_svr', 'fed_sh'])
-def test_four_rounds_are_algorithm_1_to_the_letter(name):
-    """With clients that store their model and d_k, and its first round, which moves nothing. During a ramp of alpha0,
-    which takes 25 rounds by default: Section V-A's 50 epochs, two in a round."""
-    h = hparams(options=FedShvr(alpha0=0.9, alpha1=0.6, alpha2=0.2, ramp_rounds=3))
+@pytest.mark.parametrize(('name', 'alpha1'), [('fed_shvr', 0.6), ('fed_svr', 0.6), ('fed_sh', 0.6), ('fed_shvr', 0.0)])
+def test_four_rounds_are_algorithm_1_to_the_letter(name, alpha1):
+    """With clients that store their model and d_k, and its first round, which moves nothing. During a ramp of alpha0
+    from 0, which takes 25 rounds by default: Section V-A's 50 epochs, two in a round. With soft or hard labels."""
+    h = hparams(options=FedShvr(alpha0=0.9, alpha1=alpha1, alpha2=0.2, ramp_rounds=3))
     assert FedShvr().ramp_rounds == 25
     states = rounds(name, 4, h)
     server = shvr_twin.Server(name, rng.root(0), h, states[0].student, FEDERATION)

@@ -12,7 +12,7 @@ import pytest
 from semisfl_jax import algorithms, costs
 from semisfl_jax.algorithms import feddure
 from semisfl_jax.algorithms.feddure import FedDure
-from semisfl_jax.core import rng
+from semisfl_jax.core import losses, rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.costs.prices import Work
 from tests import feddure_twin, linear, toy
@@ -52,6 +52,31 @@ def test_f_reg_has_the_papers_1537_parameters_as_pytorch_draws_them():
     for name, inputs in (('hidden', 10), ('out', 128)):
         values = np.abs(np.concatenate([np.ravel(x) for x in w[name].values()]))
         assert 0.9 / np.sqrt(inputs) < values.max() <= 1 / np.sqrt(inputs)
+
+
+def test_the_gradient_of_f_reg_is_that_of_the_whole_step():
+    """Against JAX, which takes second derivatives, through BatchNorm, in float64."""
+    with jax.enable_x64():
+        draw, labels = np.random.default_rng(1), jnp.array([2, 0, 1, 0, 1, 2, 1])
+        x, *phi = (jnp.asarray(draw.normal(size=shape)) for shape in ((7, 5), (5, 4), (4, 3)))
+        w = jax.tree.map(lambda x: jnp.asarray(3.0 * x, jnp.float64), feddure.init_fine(rng.root(2), 3, 16))
+
+        def rows(phi, those=slice(3, 7)):
+            y = x[those] @ phi[0]
+            logits = jax.nn.relu((y - y.mean(axis=0)) / y.std(axis=0)) @ phi[1]
+            return losses.cross_entropy_rows(logits, labels[those]), jax.lax.stop_gradient(jax.nn.softmax(logits))
+
+        def after_a_step(w):
+            gradient = jax.grad(lambda phi: jnp.mean(rows(phi)[0] * feddure.weigh(w, rows(phi)[1])))(phi)
+            return jnp.mean(rows(jax.tree.map(lambda phi, g: phi - 0.3 * g, phi, gradient), slice(3))[0])
+
+        def own(w):
+            unlabeled = feddure.differentiate(rows, phi)
+            return feddure.fine_gradient(w, unlabeled, lambda phi: jnp.mean(rows(phi, slice(3))[0]), phi, 0.3)
+
+        got, expected = jax.jit(lambda w: (own(w), jax.grad(after_a_step)(w)))(w)
+        assert np.abs(expected['out']['bias']).max() > 1e-4
+        chex.assert_trees_all_close(got, expected, rtol=1e-9, atol=1e-14)
 
 
 def test_counts_by_hand():

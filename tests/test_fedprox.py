@@ -7,7 +7,7 @@ import numpy as np
 from semisfl_jax.core import trees
 from tests.rows import STUDENT, Row
 
-ROW = Row(STUDENT, STUDENT, by_images=True)
+ROW = Row(STUDENT, STUDENT, by_images=True, keys=(('local.prox', 5.0),))
 
 
 def test_the_proximal_gradient():

@@ -33,10 +33,13 @@ DEVICES = 8
 PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMIZED}'
 INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
-# In pairs stand one of the methods, and one of the families, that differ in a term or in the number of layers alone
+# Methods and families that differ from others in a term or in layers alone: the former are on eight devices alone, on
+# models with and without BatchNorm, the latter on one
 FORMS = {'fedprox', 'fed_sh', 'fed_svr'}
 ALIKE = {'cnn', 'resnet9_plain'}
-GROUPS = 'small_cnn mlp5000 alexnet vgg13', 'resnet9 wresnet28x2 cnn13 scene_net'  # families of one process
+OF_FORMS = {'resnet9', 'small_cnn'}
+# Families of one process
+GROUPS = 'small_cnn cnn mlp5000 alexnet vgg13', 'resnet9 resnet9_plain wresnet28x2 cnn13 scene_net'
 
 
 class Case(NamedTuple):
@@ -51,12 +54,12 @@ class Case(NamedTuple):
 
 def allowed():
     """All cases that there could be: models are of the kind of task of the method, devices share clients."""
-    families = [name for name in (*narrow.FAMILIES, *narrow.DENSE) if name not in ALIKE]
-    for case in itertools.starmap(
-        Case, itertools.product(sorted(algorithms.METHODS.keys() - FORMS), families, PARTITIONS, (1, DEVICES))
-    ):
-        method = algorithms.get(case.method)
-        if method.dense == (case.family in narrow.DENSE) and (method.clients or case.devices == 1):
+    families = *narrow.FAMILIES, *narrow.DENSE
+    for values in itertools.product(sorted(algorithms.METHODS), families, PARTITIONS, (1, DEVICES)):
+        case, method = Case(*values), algorithms.get(values[0])
+        form = case.method not in FORMS or (case.devices == DEVICES and case.family in OF_FORMS)
+        devices = case.devices == 1 or (method.clients and case.family not in ALIKE)
+        if form and devices and method.dense == (case.family in narrow.DENSE):
             yield case
 
 

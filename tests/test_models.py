@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
+import chex
 import flax
 import flax.linen as nn
 import jax
@@ -13,8 +14,9 @@ import pytest
 from semisfl_jax import models
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.models import layers, lowerings, zoo
-from semisfl_jax.models.split import ProjectionHead
-from tests.architectures import count, narrow, shapes
+from semisfl_jax.models.split import ProjectionHead, Stack
+from tests.architectures import NARROW, count, narrow, shapes
+from tests.marks import slow_but
 
 # Kernels of a ResNet-9 and the channels they make; of a WideResNet-28-2, 1 x 1 shortcuts last, and the channels that
 # its BatchNorms see; of a CNN13.
@@ -148,6 +150,28 @@ def test_residual_models_of_other_sizes(shape, features):
 def test_cut_out_of_range(index):
     with pytest.raises(UserError, match=f'split_index={index}'):
         narrow('small_cnn', index)
+
+
+@pytest.mark.parametrize('name', slow_but(['small_cnn', 'cnn', *NARROW], 'small_cnn'))
+def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
+    """Features go up, and their gradient comes down."""
+    images, target = jax.random.normal(jax.random.key(1), (2, 16, 16, 3)), jnp.arange(4.0)
+    uncut = Stack(zoo.ARCHITECTURES[name](4, layers.FLOAT32, **NARROW.get(name, {})).layers)
+    variables = uncut.init(jax.random.key(0), images, train=False)
+
+    def gradient(piece, *inputs):
+        return jax.value_and_grad(lambda p, x: jnp.sum(piece({**variables, 'params': p}, x) @ target), (0, 1))(*inputs)
+
+    expected, (of_all, _) = gradient(partial(uncut.apply, train=False), variables['params'], images)
+    for index in range(1, len(uncut.layers)):
+        m, weights = narrow(name, index), variables['params'].items()
+        bottom, top = ({k: v for k, v in weights if (int(k[6:]) < index) == below} for below in (True, False))
+        features, backward = jax.vjp(
+            lambda p, m=m: m.bottom({**variables, 'params': p}, images, None, False)[0], bottom
+        )
+        value, (of_top, down) = gradient(lambda v, x, m=m: m.top(v, x, None, False)[0], top, features)
+        np.testing.assert_allclose(value, expected, rtol=1e-4)
+        chex.assert_trees_all_close({**backward(down)[0], **of_top}, of_all, rtol=1e-3, atol=1e-5)
 
 
 # --- models of a user

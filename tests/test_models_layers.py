@@ -148,6 +148,15 @@ def test_dropout_ends_the_first_two_stages_of_cnn13(index, dropped):
     assert np.any(one != other) == (dropped > 0)
 
 
+def test_clients_draw_dropout_of_their_own():
+    """In the server's part: two clients with the same rows differ by their keys alone."""
+    model, keys = narrow('vgg13'), jax.random.split(jax.random.key(0))
+    rows = jnp.tile(jax.random.normal(jax.random.key(1), (1, 4, model.feature_size)), (2, 1, 1))
+    for of_clients, equal in (([0, 0], True), ([0, 1], False)):
+        logits, _ = jax.jit(model.tops)(drawn('vgg13').top, rows, keys[jnp.array(of_clients)])
+        assert np.allclose(*logits, rtol=1e-5, atol=1e-6) == equal
+
+
 # --- recomputation
 
 SHAPE = (32, 32, 3)

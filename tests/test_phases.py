@@ -192,6 +192,15 @@ def test_rounds_of_whole_models_equal_the_ones_in_numpy(case):
         np.testing.assert_allclose(logits, server.logits(getattr(server, who), x), rtol=1e-3, atol=2e-3)
 
 
+@pytest.mark.slow
+def test_fedprox_without_a_weight_is_fedavg_bit_for_bit():
+    after = []
+    for name in ('fedavg', 'fedprox'):
+        algorithm, _, state = start(name, {'local': Local(prox=0.0)})
+        after += jax.jit(algorithm.round)(rng.root(0), state, federation(), cohort(*ROUNDS[0][:2]), jnp.int32(2))[:1]
+    chex.assert_trees_all_equal(*after)
+
+
 PLAIN_SGD = {'momentum': 0.0, 'nesterov': False, 'weight_decay': 0.0}
 
 

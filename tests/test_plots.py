@@ -140,6 +140,16 @@ def test_the_gap(drawn, monkeypatch):
     assert points(right.lines[0]) == [[5, 90], [10, 95]]
 
 
+def test_points_of_feature_space_stand_by_class(drawn):
+    _, ax = drawn()
+    where = np.array([[0, 0], [2, 1], [4, 8], [10, 10]])
+    inside.feature_space(ax, where, np.array([3, 3, 3, 1]))
+    one, three = ax.collections
+    assert (one.get_offsets().tolist(), three.get_offsets().tolist()) == (where[3:].tolist(), where[:3].tolist())
+    assert [(*text.get_position(), text.get_text()) for text in ax.texts] == [(10, 10, '1'), (2, 1, '3')]  # medians
+    assert not np.array_equal(one.get_facecolor(), three.get_facecolor())
+
+
 def test_tsne_separates_what_is_far_apart():
     rng = np.random.default_rng(0)
     apart = np.concatenate([rng.normal(0, 1, (20, 6)), rng.normal(50, 1, (20, 6))])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import fcntl
+import os
 
 import pytest
 
@@ -122,6 +123,33 @@ def test_stopped_and_started_again_ends_with_the_same_report(tmp_path):
     _, folder = make(tmp_path)
     assert relative(folder) == relative(expected)
     assert max(started(root).count(name) for name in started(root)) <= 2  # the one that was broken off, at most
+
+
+REAL = """
+import sys
+from configs.studies import table4
+from semisfl_jax.studies import engine
+study = table4.get_config('smoke').study.part(['SemiSFL', 'FedSwitch'], ['Dir(0.1)'])
+given = {'rounds': 4, 'seeds': (0, 1, 2), 'k_s': 4, 'k_u': 1, 'checkpoint_every': 2}
+engine.run(study, given, sys.argv[1])
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not os.path.exists('/proc/self/task'), reason='asks Linux for the processes of a process')
+def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
+    """Runs that train: study and run are killed once the run has a checkpoint behind it, and lines after that."""
+    root, whole = tmp_path / 'root', tmp_path / 'whole'
+    process, files = studies_toy.start(root, '-c', REAL), 'cells/*/seed_1/metrics.jsonl'
+    studies_toy.wait_until(process, lambda: any(f.read_bytes().count(b'\n') >= 3 for f in root.glob(files)))
+    studies_toy.kill(process, with_run=True)
+    assert not list(root.glob('*/report.md'))
+    for folder in (root, whole):
+        ended = runs.end_process(studies_toy.start(folder, '-c', REAL))
+        assert ended.returncode == 0, ended.stdout
+    (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in (root, whole))
+    assert relative(report.parent) == relative(expected.parent)
+    assert report.read_text().count(' (3) |') == 2
 
 
 @pytest.mark.slow

@@ -261,6 +261,29 @@ def test_saliency_of_a_known_size_error():
     assert scores_at('saliency', outputs, small, None)['iou'] == 1
 
 
+def test_depth_at_the_original_size():
+    truths = [values * 80 for values in pictures(3)]
+    outputs = np.random.default_rng(3).uniform(size=(4, SIDE, SIDE, 1)).astype(np.float32)
+    large = [linear(values[..., 0], *truth.shape) for values, truth in zip(outputs, truths, strict=True)]
+    squares = [((a - b / 254) ** 2).ravel() for a, b in zip(large, truths, strict=True)]
+    got = scores_at('depth', outputs, maps.padded(truths, LARGEST), SIZES)['rmse']
+    assert got == pytest.approx(np.concatenate(squares).mean() ** 0.5, rel=1e-5)
+
+
+def test_edges_at_the_original_size():
+    """A line of the network's, two pixels wide at twice its size, is thinned to the one beside the true line or to it.
+    Images of 96 x 96 in maps of 192 x 192, whose tolerance would be two pixels: a line three pixels off is wrong."""
+    truth = np.full((2, 192, 192), IGNORED, np.uint8)
+    truth[:, :96, :96] = 0
+    truth[0, 20:60, 40], truth[1, 20:60, 43] = 1, 1
+    outputs = np.full((2, 48, 48, 1), -9.0)
+    outputs[:, 10:30, 20] = 9  # rows 20 to 59 and columns 40 and 41
+    sizes = np.full((2, 2), 96, np.int32)
+    assert scores_at('edges', outputs[:1], truth[:1], sizes[:1])['odsf'] > 0.95
+    assert scores_at('edges', outputs[1:], truth[1:], sizes[1:])['odsf'] == 0
+    assert scores_at('edges', outputs[1:], truth[1:], 2 * sizes[1:])['odsf'] == 0  # predicted at rows 40 to 119
+
+
 def test_keypoints_at_the_original_size():
     """Within 0.05 of the longer side, which is 2 pixels of 40, not of the map's 80."""
     truth = np.full((1, 80, 80), IGNORED, np.uint8)
