@@ -29,8 +29,8 @@ BY_LABELS = {'data__client_labels': 40, 'federation__mu': 1, 'k_s': 0, **LOCAL}
 del BY_LABELS['local__optimizer_state']  # fresh ones are all there are
 METHODS = {
     'fedavg': EVERYTHING,
-    'semifl': {'threshold': 0.115, **LOCAL},  # of 10 classes, so that some images are confident soon
-    'fedmatch': {'threshold': 0.3, 'fedmatch__helper_every': 1, **BY_LABELS, 'k_s': 4},
+    'semifl': {'threshold': 0.115, 'semifl__batch_norm_data': 'server', **LOCAL},  # soon some images are confident
+    'fedmatch': {'threshold': 0.3, 'fedmatch__helper_every': 1, **BY_LABELS, 'data__client_labels': 20, 'k_s': 4},
     'feddure': {'feddure__fine_rate': 5.0, **BY_LABELS},
     'fed_shvr': {'fed_shvr__ramp_rounds': 2, 'momentum': 0.5, 'federation__labeled_partition': 'classes', **BY_LABELS},
 }
