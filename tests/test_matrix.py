@@ -38,8 +38,7 @@ INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
 FORMS = {'fedprox', 'fed_sh', 'fed_svr'}
 ALIKE = {'cnn', 'resnet9_plain'}
 OF_FORMS = {'resnet9', 'small_cnn'}
-# Families of one process
-GROUPS = 'small_cnn cnn mlp5000 alexnet vgg13', 'resnet9 resnet9_plain wresnet28x2 cnn13 scene_net'
+GROUPS = 'small_cnn cnn mlp5000 alexnet vgg13', 'resnet9 resnet9_plain wresnet28x2 cnn13 scene_net'  # of a process
 
 
 class Case(NamedTuple):
