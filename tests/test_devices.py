@@ -133,7 +133,7 @@ CASES = {
         labels_at_clients=True,
         hparams=(
             ('options', FedMatch(helper_every=2, helpers_persist=True, lambda_a=1.0, lambda_i=0.5)),
-            *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.6)),
+            *(('labeled_rows', 1), ('num_clients', CLIENTS), ('threshold', 0.95)),
         ),
     ),
     'fedswitch_sl': Case(
@@ -170,7 +170,7 @@ def test_eight_devices_give_the_numbers_of_one_and_all_the_same_bits(name):
     for (state, metrics), (other, others) in zip(one, many, strict=True):
         chex.assert_trees_all_close(metrics, others, rtol=2e-4, atol=1e-6)
         models = (((x.student, x.teacher), (x.clients, x.server)) for x in (state, other))
-        chex.assert_trees_all_close(*models, rtol=2e-3, atol=2e-4)
+        chex.assert_trees_all_close(*models, rtol=2e-3, atol=2e-4 if name == 'fedmatch' else 2e-5)
     for leaf in jax.tree.leaves(last):
         first, *others = (np.asarray(shard.data) for shard in leaf.addressable_shards)
         assert len(others) == DEVICES - 1
