@@ -2,7 +2,7 @@
 
 import functools
 
-from configs.studies import feddure, mfed, scales
+from configs.studies import feddure, mfed, scales, shvr
 from semisfl_jax.config import command_line
 from tests import runs
 
@@ -39,7 +39,7 @@ CELLS_OF_MFED = {
 }
 ALL = [
     *((name, scale) for name in CELLS for scale in scales.COSTS if (name, scale) != ('fig5_6_cost', 'cifar')),
-    *((name, scale) for name in CELLS_OF_LABELED for scale in feddure.COSTS),
+    *((name, scale) for name in CELLS_OF_LABELED for scale in (feddure if 'feddure' in name else shvr).COSTS),
     ('shvr_table1', 'one_round'),
     *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),
 ]

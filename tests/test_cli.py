@@ -67,8 +67,8 @@ def test_a_start_does_everything_once(tmp_path, monkeypatch):
     file, log = tmp_path / 'mine.py', tmp_path / 'executed'
     file.write_text(
         'from semisfl_jax.configs.digits import get_config as digits\n'
-        f"open({str(log)!r}, 'a').write('once ')\n"
-        f"def get_config():\n    open({str(log)!r}, 'a').write('once')\n    return digits()\n"
+        f"def write(word):\n    with open({str(log)!r}, 'a') as file:\n        file.write(word)\n"
+        "write('once ')\ndef get_config():\n    write('once')\n    return digits()\n"
     )
     _, *words = runs.words(tmp_path / 'run', algorithm='fedavg', rounds=2, seeds=(0, 1))
     counts.clear()

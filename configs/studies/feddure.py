@@ -1,7 +1,8 @@
 """What the studies of FedDure have in common (Bai et al., AAAI 2024): protocol, methods, scales, numbers.
 
-`smoke` uses the digits, `cpu` Fashion-MNIST alone with a small network and fewer rounds, `full` the paper's data and
-model. All methods run with the hyper-parameters of that comparison (`feddure.of_feddure`).
+`smoke` uses the digits, `cpu` Fashion-MNIST alone with a small network and fewer rounds, `long` the same with the
+paper's 200, of which the last ten evaluations are averaged, `full` the paper's data and model. All methods run with the
+hyper-parameters of that comparison (`feddure.of_feddure`).
 """
 
 from __future__ import annotations
@@ -17,25 +18,29 @@ from semisfl_jax.algorithms import fedmatch
 from semisfl_jax.algorithms.feddure import FIXMATCH, of_feddure
 from semisfl_jax.config import keys
 from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, Cell, Paper
+from semisfl_jax.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Paper
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
     'cpu': 'Fashion-MNIST, prepared beforehand, hours on 2 cores',
+    'long': 'Fashion-MNIST, prepared beforehand, 200 rounds, days on 2 cores',
     'full': "the paper's data, model and three seeds, days on accelerators",
 }
-SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'full': (0, 1, 2)}
+SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'long': (0, 1, 2, 3, 4), 'full': (0, 1, 2)}
 WARNING = {
     'smoke': "Data and scale are not the paper's: scikit-learn's digits, 20 clients, a small network and 20 rounds, "
     'to try everything out. No accuracy here says anything about a method.',
     'cpu': "The scale is not the paper's: its protocol, and of its data Fashion-MNIST, with a network of two "
     'convolutions in place of ResNet-9, and 30 rounds in place of 200.',
+    'long': "The scale is not the paper's: its protocol and rounds, and of its data Fashion-MNIST, with a network of "
+    'two convolutions in place of ResNet-9.',
     'full': '',
 }
 # Column -> file in configs/
 DATA = {
     'smoke': {'digits': 'digits'},
     'cpu': {'Fashion-MNIST': 'fashion_mnist'},
+    'long': {'Fashion-MNIST': 'fashion_mnist'},
     'full': {'CIFAR-10': 'cifar10', 'Fashion-MNIST': 'fashion_mnist', 'CINIC-10': 'cinic10'},
 }
 OF_SCALE = {  # -> changes of the protocol
@@ -50,6 +55,7 @@ OF_SCALE = {  # -> changes of the protocol
         'lr_min': 3e-3,
     },
     'cpu': {'data.num_labeled': 5000, 'model.name': 'small_cnn', 'rounds': 30},
+    'long': {'data.num_labeled': 5000, 'model.name': 'small_cnn'},
     'full': {'data.num_labeled': 5000, 'model.name': 'resnet9'},
 }
 DIRICHLET = {'federation.partition': 'dirichlet_class', 'federation.alpha': 0.5}
@@ -184,13 +190,14 @@ def cell(scale: str, row: str, column: str, base: str, setting: str, published: 
     scales.change(
         config,
         protocol
-        | {'eval_every': 1 if scale == 'smoke' else 5, 'checkpoint_every': rounds, 'seeds': SEEDS[scale]}
+        | {'eval_every': 1 if scale == 'smoke' else 5, 'checkpoint_every': min(rounds, 50), 'seeds': SEEDS[scale]}
         | padded
         | OF_SCALE[scale]
         | {'lr_rounds': 0, **SETTINGS[setting], **METHODS[row]},
         place,
     )
-    return spec.cell(row, column, base, config, unchanged, published, ACCURACY)
+    measure = LATE_ACCURACY if scale == 'long' else ACCURACY
+    return spec.cell(row, column, base, config, unchanged, published, measure)
 
 
 check = partial(scales.check, costs=COSTS)

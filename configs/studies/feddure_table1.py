@@ -12,7 +12,7 @@ from semisfl_jax.studies.spec import Table
 
 
 def get_config(scale: str = '') -> ConfigDict:
-    """`scale`: 'smoke', 'cpu' or 'full'."""
+    """`scale`: one of `feddure.COSTS`."""
     feddure.check(scale)
     numbers = feddure.TABLE_1
     cells = feddure.cells(scale, tuple(numbers), tuple(feddure.SETTINGS), numbers)

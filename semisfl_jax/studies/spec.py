@@ -30,7 +30,7 @@ FIGURES = {
     'loss_rounds': "The clients' objective at the server's model, F, against rounds",
     'spread_rounds': 'Standard deviation of the test accuracy over seeds',
 }
-SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'cifar', 'one_round', 'full')  # a study need not have all
+SCALES = ('smoke', 'cpu', 'digits', 'mnist', 'cifar', 'long', 'one_round', 'full')  # a study need not have all
 
 
 class Paper(NamedTuple):
