@@ -30,6 +30,7 @@ from semisfl_jax.core.state import num_classes
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, Array, ClientAxis, SplitModel, Views
 
 LABELED_OTHERWISE = {'pseudo_labels': ('true', 'none')}
+UNCORRECTED = {**LABELED_OTHERWISE, 'prior.weight': 0}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +48,13 @@ class Prior:
         "share of a client's counts that is kept from one of its rounds to the next; 0: those of the round alone",
         at_least=0,
         at_most=1,
-        idle=LABELED_OTHERWISE,
+        idle=UNCORRECTED,
     )
     divisor: str = option(
         'cohort',
         "by which a client's shares of classes are divided: 'cohort': their mean over the active clients | 'none'",
         choices=('cohort', 'none'),
-        idle=LABELED_OTHERWISE,
+        idle=UNCORRECTED,
     )
     all_anchors: bool = option(
         False,
