@@ -99,6 +99,10 @@ def test_semifl():
     cost = price('semifl', small(options={'batch_norm_data': 'all'}, local={'epochs': 0}))
     assert (cost.download, cost.setup_upload) == (RESNET9 + STATISTICS, STATISTICS)
     assert (cost.inactive_download, cost.inactive_upload) == (RESNET9, STATISTICS)
+    model = digits(algorithm='semifl', model__name='resnet9', data__client_labels=0)
+    failed = drop(everybody(model), np.array([0, *[np.inf] * 4]), never=True)  # one of five, before the round
+    bill = price_round(model, 0, 4, failed)
+    assert bill.bytes_down == 4 * (RESNET9 + STATISTICS) + (10 - 4) * RESNET9
 
 
 def test_semifl_in_epochs():

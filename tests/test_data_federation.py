@@ -148,3 +148,8 @@ def test_a_cohort_carries_its_own_visits():
     assert cohort.weight.tolist() == [1.0, 1.0]
     assert cohort.participations.tolist() == [8, 6]
     assert cohort.ids.dtype == cohort.participations.dtype == np.int32
+
+
+def test_neither_padding_nor_the_failed_weigh():
+    cohort = data.make_cohort(np.array([2, 5]), np.arange(6), padded_size=4, failed=np.array([True, False]))
+    assert [field.tolist() for field in cohort] == [[2, 5, 5, 5], [0, 1, 0, 0], [2, 5, 5, 5]]

@@ -221,6 +221,16 @@ def test_a_round_on_whole_models_ends_at_the_deadline():
 # --- what the rounds get
 
 
+def test_a_round_that_lost_all_has_the_metrics_of_the_server():
+    metrics = {'loss_supervised': np.float32(1), 'mask_rate': np.float32(0.5)}
+    nobody, one = (no_failures(np.arange(2), np.array([n, 0]), np.array([3, 3]), np.array([0, 0])) for n in (0, 9))
+    for clients in (None, nobody, one):
+        assert failures.of_survivors(metrics, clients) == metrics
+    lost = failures.of_survivors(metrics, costs.drop(one, np.array([1, np.inf])))
+    assert lost['loss_supervised'] == 1
+    assert np.isnan(lost['mask_rate'])
+
+
 def test_weights_visits_and_images():
     config = config_lib.resolve(runs.config(failures__before=0.4, failures__inside=0.2))
     built = experiment_lib.build(config)

@@ -138,6 +138,7 @@ FORMS = {
     'semisfl unlabeled none': {'data.client_labels': 0, 'pseudo_labels': 'none'},
     'splitfed v2': {'splitfed.version': 'v2'},
 }
+OF_DATA = ('data.', 'federation.', 'failures.')  # a form of other keys alone tries none of these, and the reverse
 READING = (
     'semisfl',
     'semisfl_prior',
@@ -332,8 +333,11 @@ def findings(form):
     config_lib.check(config)
     base = Made(config)
     method, resolved = algorithms.get(config.algorithm), config_lib.flatten(base.built.config)
+    of_data = {key.startswith(OF_DATA) for key in FORMS[form]} or {True, False}
     for key in config_lib.flatten(config):
         if exempt(key) or key not in resolved:  # an option of another method
+            continue
+        if key.startswith(OF_DATA) not in of_data and key not in FORMS[form]:  # as in the method's own form
             continue
         if method.dense and key == 'model.batch_norm_variance':  # the stand-in has one estimator
             continue

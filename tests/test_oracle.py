@@ -37,8 +37,10 @@ EXTRA = {
     'feddure, one regulator': {'algorithm': 'feddure', 'feddure.fine': False, **golden.CASES['feddure']},
 }
 EXTRA['feddure, one regulator'].pop('feddure.fine_rate')
-EXTRA |= {name: {'fed_shvr.alpha2': 0.0} for name in ('fed_shvr', 'fed_sh', 'fed_svr')}  # it needs no label
+EXTRA['fed_shvr'] = {'fed_shvr.alpha2': 0.0}  # it needs no label
 CASES = {name: {} for name, method in algorithms.METHODS.items() if 'pseudo-labels' in method.uses} | EXTRA
+for like_another in ('fedprox', 'fed_sh', 'fed_svr', 'fedswitch_sl'):  # in how it labels
+    del CASES[like_another]
 ROUNDS = 2
 # With C, as no anchor of a guessed class may be drawn to a label.
 UNLABELED = (

@@ -13,7 +13,7 @@ from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.algorithms.splitfed import SplitFed
-from semisfl_jax.core import rng
+from semisfl_jax.core import machine, rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import linear, toy
@@ -54,7 +54,12 @@ METHODS = {
 @pytest.mark.parametrize(
     ('name', 'layout'),
     slow_but(
-        [(name, layout) for name in METHODS for layout in ({'chunk': 2}, {'how': 'loop'})], ('semisfl', {'chunk': 2})
+        [
+            ('semisfl', {'chunk': 2}),
+            ('fedavg', {'chunk': 2}),
+            *((name, {'how': 'loop'}) for name in ('semisfl', 'fedmatch', 'semifl', 'splitfed')),
+        ],
+        ('semisfl', {'chunk': 2}),
     ),
 )
 def test_layouts_give_the_same_numbers(name, layout):
@@ -82,3 +87,11 @@ def test_memory_of_activations_is_that_of_a_chunk():
         gradient = jax.jit(jax.grad(partial(loss, core.client_map(chunk))))
         temporary[chunk] = gradient.lower(weights, x).compile().memory_analysis().temp_size_in_bytes
     assert temporary[4] < 0.5 * temporary[0]
+
+
+def test_layouts_that_are_chosen(monkeypatch):
+    for platform, how in (('cpu', 'loop'), ('gpu', 'vmap')):
+        monkeypatch.setattr(machine, 'platform', lambda platform=platform: platform)
+        assert core.trial_map('auto')[0] == how
+    monkeypatch.setattr(jax, 'device_count', lambda: 4)
+    assert [core.available_to_trials(trials) for trials in (1, 5, 6, 8)] == [1, 1, 3, 4]
