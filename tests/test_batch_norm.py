@@ -16,7 +16,6 @@ from semisfl_jax.models import layers
 from semisfl_jax.training import experiment
 from tests import draws, linear, runs, toy
 from tests.convolution import convolve
-from tests.marks import slow_but
 from tests.trees import assert_trees_close
 
 KEY = jax.random.key(5)
@@ -201,7 +200,8 @@ def run(model, student, images, weight, rows):
     return logits, moved, gradient
 
 
-@pytest.mark.parametrize('variance', slow_but(['biased', 'unbiased'], 'unbiased'))
+@pytest.mark.slow
+@pytest.mark.parametrize('variance', ['biased', 'unbiased'])
 def test_rows_that_are_not_there_change_nothing(variance):
     """Outputs, gradients and BatchNorm, on both sides of the cut, are those of a batch of the others alone."""
     model = toy.model(split_index=1, top_norm=True, variance=variance)  # with dropout

@@ -126,7 +126,10 @@ CNN = [
 ]
 
 
-@pytest.mark.parametrize(('name', 'layers', 'cuts'), [('alexnet', ALEXNET, (1, 5, 7)), ('cnn', CNN, (1, 2, 3))])
+@pytest.mark.parametrize(
+    ('name', 'layers', 'cuts'),
+    [pytest.param('alexnet', ALEXNET, (1, 5, 7), marks=pytest.mark.slow), ('cnn', CNN, (1, 2, 3))],
+)
 def test_operations_of_a_client_by_hand(name, layers, cuts):
     for cut in cuts:
         pieces = measure(ModelSpec(name, 10, (32, 32, 3), cut, 'linear', 16))

@@ -247,7 +247,7 @@ def test_the_sizes_of_the_paper():
 @pytest.mark.parametrize(
     ('algorithm', 'changes', 'models', 'encoders'),
     [
-        ('m_fed', {}, 1, 1),
+        pytest.param('m_fed', {}, 1, 1, marks=pytest.mark.slow),
         ('m_fed', {'mfed.weight': 0.0}, 1, 0),  # without penalty, g stays at the server
         ('mfed_fl', {}, 1, 0),
         ('mfed_local', {}, 0, 0),

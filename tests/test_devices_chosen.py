@@ -49,7 +49,9 @@ WHOLE, CUT = {'algorithm': 'semifl', 'parallel__devices': 0}, {'algorithm': 'sem
         pytest.param(1, False, [CUT | {'parallel__devices': 3}], {}, '3 3', marks=pytest.mark.slow),
         pytest.param(8, False, [CUT], {'XLA_FLAGS': f'{FLAG}=2'}, '2 2', marks=pytest.mark.slow),  # as the user says
         pytest.param(8, False, [WHOLE], {'JAX_NUM_CPU_DEVICES': '2'}, '2 2', marks=pytest.mark.slow),
-        (8, True, [CUT | {'parallel__devices': 3}], {}, 'config.parallel.devices=3 '),
+        pytest.param(
+            8, True, [CUT | {'parallel__devices': 3}], {}, 'config.parallel.devices=3 ', marks=pytest.mark.slow
+        ),
     ],
 )
 def test_devices_of_a_cpu(cores, begun, changes, environment, expected):

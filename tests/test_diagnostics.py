@@ -173,6 +173,7 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
     assert {slot[1] for slot in expected[-1].slots if slot} == {True, False}, 'the case should have both'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('policy', 'size', 'expected'),
     [

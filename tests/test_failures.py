@@ -50,7 +50,7 @@ def images_of(federation, client, value):
 # --- methods
 
 
-@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl', 'fedavg'))
+@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl'))
 def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     """Whatever images it holds; and without a survivor clients keep what they had."""
     algorithm, key, state = start(hparams(name), name=name, model=linear.model())

@@ -131,6 +131,7 @@ def test_corrections_cancel(name):
         assert np.any(new[3])
 
 
+@pytest.mark.slow
 def test_the_order_of_the_cohort_and_its_padding_change_nothing_and_nobody_moves_nothing():
     algorithm = algorithms.build('fed_shvr', linear.model(), toy.VIEWS, hparams())
     run, state = jax.jit(algorithm.round), rounds('fed_shvr', 1, hparams())[-1]
@@ -145,6 +146,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing_and_nobody_moves
         chex.assert_trees_all_close(getattr(after, name), getattr(state, name), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_with_equal_steps_and_hard_labels_fed_sh_is_fedavg_with_pseudo_labels():
     hard = FedShvr(alpha0=1.0, alpha1=0.0, alpha2=0.0, ramp_rounds=0)
     ours = rounds('fed_sh', 2, hparams(options=hard, local=Local(weighting='samples')))[-1]

@@ -47,6 +47,7 @@ def test_the_protocol_of_the_paper():
     assert (config.momentum, config.weight_decay, config.lr) == (0.0, 0.0, config.lr_min)
 
 
+@pytest.mark.slow
 def test_its_command_on_digits(tmp_path):
     """Five clients of a hundred images or so take ten steps a round, and learn in three."""
     words = [f'--config={runs.ROOT}/configs/fedavg.py', '--config.data.name=digits', f'--workdir={tmp_path}/run']

@@ -8,7 +8,6 @@ import pytest
 
 from semisfl_jax import algorithms, tasks
 from tests import golden, runs
-from tests.marks import slow_but
 
 MEASURED_ON = 'AuthenticAMD', 'avx512f'  # maker and vector instructions
 
@@ -30,7 +29,8 @@ def test_parts_of_states_bear_the_names_that_were_measured(case):
     assert golden.parts(golden.state_of(case)).keys() == expected()[case]['state'].keys()
 
 
-@pytest.mark.parametrize('case', slow_but(golden.CASES, 'semisfl'))
+@pytest.mark.slow
+@pytest.mark.parametrize('case', golden.CASES)
 def test_rounds_are_as_they_were(case, tmp_path):
     """Accuracies are shares of 360 images; one in a hundred may fall on the other side. Scores of maps likewise."""
     golden.run(case, tmp_path)

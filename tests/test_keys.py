@@ -356,7 +356,7 @@ def findings(form):
     return found
 
 
-@pytest.mark.parametrize('form', slow_but(FORMS, 'semisfl', 'fedavg'))
+@pytest.mark.parametrize('form', slow_but(FORMS, 'semisfl'))
 def test_a_key_is_read_or_its_user_is_told(form):
     found = findings(form)
     assert {key for key, finding in found.items() if finding == 'not read'} == set()

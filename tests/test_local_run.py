@@ -11,6 +11,7 @@ LOCAL = {'rounds': 2, 'checkpoint_every': 1, 'local__epochs': 1, 'local__optimiz
 EVERYTHING = {'algorithm': 'fedavg', 'data__client_labels': 20, 'federation__mu': 1, **LOCAL}
 
 
+@pytest.mark.slow
 def test_outputs(tmp_path):
     assert runs.run(tmp_path, **EVERYTHING) == 0
     for record in runs.records(tmp_path):

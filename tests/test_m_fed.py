@@ -16,6 +16,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import HParams, Local
 from semisfl_jax.core.types import Cohort, Federation, SplitParams, Views
 from semisfl_jax.models import SplitModel
+from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 
 ROW = Row(f'{STUDENT} server', f'{STUDENT} server', by_images=True, family='scene_net')
@@ -179,7 +180,7 @@ def test_rounds_equal_algorithm_1(penalty):
                 np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('name', ['m_fed', 'mfed_fl'])
+@pytest.mark.parametrize('name', slow_but(['m_fed', 'mfed_fl'], 'm_fed'))
 def test_without_penalty_it_is_one_fedavg_for_each_task(name):
     """To the bit: the runs of each task alone."""
     options = {'weight': 0.0} if name == 'm_fed' else {}

@@ -54,7 +54,8 @@ HEADS = {('v3', 18): 4_722_176, ('v3', 50): 16_125_440, ('v3plus', 18): 5_426_27
 HEADS['v3plus', 101] = HEADS['v3', 50] + 256 * 48 + 2 * 48 + 9 * (256 + 48) * 256 + 2 * 256
 
 
-@pytest.mark.parametrize(('head', 'depth'), slow_but(HEADS, ('v3', 50), ('v3plus', 18)))
+@pytest.mark.slow
+@pytest.mark.parametrize(('head', 'depth'), HEADS)
 def test_parameters_and_names_of_deeplab(head, depth):
     model, variables = shapes(f'deeplab{head}_resnet{depth}', outputs=7)
     names = {torch_name(parts) for parts in flax.traverse_util.flatten_dict(variables.bottom)}
@@ -67,6 +68,7 @@ def test_parameters_and_names_of_deeplab(head, depth):
     assert model.feature_size == expansion * (8 * 8 * 512 + (16 * 16 * 64 if head == 'v3plus' else 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(('stride', 'side', 'rates'), [(8, 8, (12, 24, 36)), (32, 2, (6, 12, 18))])
 def test_output_strides(stride, side, rates):
     """Dilations of the decoder depend on the stride."""
@@ -79,6 +81,7 @@ def test_output_strides(stride, side, rates):
         assert (f'rhs_dilation=({rate}, {rate})' in jaxpr) == (rate in rates)
 
 
+@pytest.mark.slow
 def test_initial_weights():
     """Kaiming's normal in the encoder, sqrt(2 / fan_out); PyTorch's uniform in DeepLab, 1 / sqrt(3 fan_in). Tasks
     share the encoder that a key gives."""

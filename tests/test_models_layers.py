@@ -180,6 +180,7 @@ def backward(model, variables, x, key):
     return jax.vjp(logits, (variables.bottom['params'], variables.top['params']), has_aux=True)
 
 
+@pytest.mark.slow
 def test_recomputed_gradients_statistics_and_dropout_are_the_same():
     key = jax.random.key(0)
     x = jnp.asarray(np.random.default_rng(0).normal(size=(3, *SHAPE)), jnp.float32)
@@ -196,6 +197,7 @@ def test_recomputed_gradients_statistics_and_dropout_are_the_same():
     chex.assert_trees_all_close(*results, rtol=2e-3, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_half_is_kept_of_a_model_with_batch_norm():
     """Beside parameters and images: an output of each convolution, in place of that and what the next one reads."""
 

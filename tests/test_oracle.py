@@ -23,7 +23,6 @@ from semisfl_jax.plots import style
 from semisfl_jax.runs import group, read
 from semisfl_jax.training import driver, experiment, inputs
 from tests import golden, needs, runs
-from tests.marks import slow_but
 
 # Methods that make pseudo-labels, in the forms that make them in other ways.
 EXTRA = {
@@ -80,7 +79,8 @@ def trained(built, round_, federation):
     return jax.device_get((state, metrics))
 
 
-@pytest.mark.parametrize('case', slow_but(CASES, 'semisfl'))
+@pytest.mark.slow
+@pytest.mark.parametrize('case', CASES)
 def test_the_truth_of_unlabeled_images_reaches_training_only_as_an_oracle(case):
     """Bit for bit: with other true labels, the state after the rounds is the same, and with 'true' another."""
     states = {}

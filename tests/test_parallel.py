@@ -17,7 +17,6 @@ from semisfl_jax.core import machine, rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import linear, toy
-from tests.marks import slow_but
 
 
 @pytest.mark.parametrize('chunk', [2, 8])
@@ -51,16 +50,14 @@ METHODS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('name', 'layout'),
-    slow_but(
-        [
-            ('semisfl', {'chunk': 2}),
-            ('fedavg', {'chunk': 2}),
-            *((name, {'how': 'loop'}) for name in ('semisfl', 'fedmatch', 'semifl', 'splitfed')),
-        ],
+    [
         ('semisfl', {'chunk': 2}),
-    ),
+        ('fedavg', {'chunk': 2}),
+        *((name, {'how': 'loop'}) for name in ('semisfl', 'fedmatch', 'semifl', 'splitfed')),
+    ],
 )
 def test_layouts_give_the_same_numbers(name, layout):
     """A cohort of 3: chunks of 2 leave a smaller last one. Only the order of sums differs."""

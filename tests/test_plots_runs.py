@@ -10,7 +10,6 @@ from semisfl_jax.plots import __main__ as command
 from semisfl_jax.plots import draw, style
 from semisfl_jax.training import diagnostics
 from tests import runs, toy
-from tests.marks import slow_but
 from tests.one_line import assert_one_line
 
 
@@ -97,7 +96,8 @@ def test_mistakes_end_in_one_line(folder, tmp_path, capsys):
 WHOLE = [name for name, method in algorithms.METHODS.items() if not method.in_parts]
 
 
-@pytest.mark.parametrize('algorithm', slow_but(WHOLE, 'semisfl'))
+@pytest.mark.slow
+@pytest.mark.parametrize('algorithm', WHOLE)
 def test_the_model_of_a_method_is_what_its_state_calls_the_student(algorithm):
     """Features are drawn of `state.student` and `state.teacher`: they have to be what the method predicts with."""
     model = toy.model()

@@ -14,6 +14,7 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.losses import cross_entropy_rows
 from semisfl_jax.core.types import Algorithm
 from tests import linear, toy
+from tests.marks import slow_but
 
 ROUNDS = (([0, 2, 4], [0, 0, 0], 3), ([1, 2, 4], [0, 1, 1], 2))  # cohort, its visits, K_s
 HPARAMS = dataclasses.replace(toy.HPARAMS, threshold=0.8, labeled_rows=1, consistency_weight=0.5)
@@ -52,7 +53,7 @@ def build(row_losses, queued):
     return Algorithm(init, round_, core.predict_by(model, toy.VIEWS, 'teacher', 'student'), headline='teacher')
 
 
-@pytest.mark.parametrize('queued', [False, True])
+@pytest.mark.parametrize('queued', slow_but([False, True], False))
 def test_rounds_equal_the_ones_in_numpy(queued):
     """Two rounds. With a queue, clustering regularization is added."""
     h = HPARAMS

@@ -302,6 +302,7 @@ def test_when_all_sit_out_the_server_makes_no_step():
     chex.assert_trees_all_equal(state.server, start.server)
 
 
+@pytest.mark.slow
 def test_without_batch_norm_there_is_no_pass():
     views, untouched = toy.VIEWS, toy.model().init(rng.root(0))
     plain = untouched._replace(**{name: {'params': getattr(untouched, name)['params']} for name in ('bottom', 'top')})

@@ -14,6 +14,7 @@ from tests import studies_toy, sweeps_toy
 from tests.studies_toy import started
 
 pytest.importorskip('optuna')
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope='module')
@@ -89,7 +90,6 @@ def test_the_report_shows_the_whole_search(whole):
     np.testing.assert_allclose(sum(shares.values()), 1.0, atol=0.02)
 
 
-@pytest.mark.slow
 def test_killed_twice_and_started_again_ends_as_a_whole_one(tmp_path, whole):
     """The process group is killed in the middle of a trial; its run, in a session of its own, may go on for a while."""
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
@@ -105,7 +105,6 @@ def test_killed_twice_and_started_again_ends_as_a_whole_one(tmp_path, whole):
         assert (folder / name).read_bytes() == (whole / name).read_bytes(), name
 
 
-@pytest.mark.slow
 def test_more_trials_continue_the_search_and_fewer_are_its_beginning(tmp_path, whole):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     folder = make(root, launcher, given={'sweep_trials': 2})
@@ -120,7 +119,6 @@ def test_more_trials_continue_the_search_and_fewer_are_its_beginning(tmp_path, w
     assert len(set(started(root))) == 8  # its runs were there
 
 
-@pytest.mark.slow
 def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypatch):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     monkeypatch.setenv('TOY_FAILS', 'supervised_only')
@@ -130,7 +128,6 @@ def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypat
     assert len(table(make(root, launcher, given={'sweep_trials': 1}))) == 2
 
 
-@pytest.mark.slow
 def test_another_search_in_the_same_folder_begins_anew(tmp_path):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     make(root, launcher, given={'sweep_trials': 2})

@@ -158,7 +158,7 @@ def test_rows_that_fill_up_the_last_batch_do_not_count():
 
 
 def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
-    """Lower is better: the mean of |output - target| is 1 for the first model and 3 for the second."""
+    """Lower is better: the mean of |output - target| is 3 for the first model and 1 for the second."""
     score = tasks.Score('error', 'error', percent=False, higher_is_better=False)
 
     def count(outputs, targets, valid, sizes):
@@ -169,7 +169,7 @@ def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
 
     def predict(state, images):
         pixel = images[:, 0, 0, 0].astype(jnp.float32)
-        return {'depth': (pixel + 1, pixel - 3)}
+        return {'depth': (pixel - 3, pixel + 1)}
 
     images = np.arange(5, dtype=np.uint8).reshape(5, 1, 1, 1)
     evaluate = make_evaluate(predict, {}, images, np.arange(5), 2, task)

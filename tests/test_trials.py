@@ -16,6 +16,7 @@ from semisfl_jax.training import inputs as inputs_lib
 from semisfl_jax.training.driver import Driver
 from tests import runs
 from tests.kills import KILL
+from tests.marks import slow_but
 from tests.one_line import assert_one_line
 
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
@@ -98,7 +99,7 @@ def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
 CHEAP = {'algorithm': 'supervised_only'}
 
 
-@pytest.mark.parametrize('seeds', [(7,), SEEDS])
+@pytest.mark.parametrize('seeds', [pytest.param((7,), marks=pytest.mark.slow), SEEDS])
 def test_summary_over_the_seeds(seeds, tmp_path, capsys):
     settings = CHEAP | {'seeds': seeds, 'rounds': 1, 'parallel__trials': 'loop'}
     assert runs.run(tmp_path, **settings) == 0
@@ -186,7 +187,7 @@ def equations(jaxpr):
             yield from equations(inner)
 
 
-@pytest.mark.parametrize('trial_map', ['loop', 'vmap'])
+@pytest.mark.parametrize('trial_map', slow_but(['loop', 'vmap'], 'loop'))
 def test_images_are_held_once_and_never_copied(trial_map):
     experiments = experiment.build_trials(config_lib.trials(config_lib.resolve(runs.config(seeds=SEEDS))))
     driver = Driver(experiments, trial_map)
