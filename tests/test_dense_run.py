@@ -100,6 +100,7 @@ def test_clients_of_a_task_divide_its_images_whatever_other_tasks_there_are():
         for rows, others in zip(alone, both[task::2], strict=True):
             np.testing.assert_array_equal(rows, others)
     assert any(len(np.intersect1d(rows, both[1])) for rows in both[::2])
+    assert not np.array_equal(both[0], both[1])
     disjoint = split(data__task_images='disjoint', federation__partition='uniform')
     assert sorted(np.concatenate(disjoint)) == list(range(toy_scenes.TRAIN))
 

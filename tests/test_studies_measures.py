@@ -33,6 +33,8 @@ def test_measures_of_rounds():
     assert (read('accuracy_after', 1), read('accuracy_after', 2), read('accuracy_after', 3)) == (25.0, None, 75.0)
     assert (read('accuracy_after', 9), read('loss')) == (None, 1.75)
     assert (read('rounds', 0.5), read('rounds', 0.75), read('rounds', 0.9)) == (3, 3, None)
+    bill = made([record | {'bytes_up': 2**30, 'bytes_down': 2**29 * record['round']} for record in RECORDS])
+    assert (KINDS['gigabytes'].read(bill, 0.75), KINDS['all_gigabytes'].read(bill, None)) == (2.5, 3.0)
 
 
 def test_the_deviation_of_a_seed_is_a_root_mean_square_over_rounds():
