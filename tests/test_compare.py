@@ -140,7 +140,9 @@ def test_trivial_predictions_stand_beside_those_of_models(tmp_path, printed):
     assert float(rows['constant prediction of [algorithm=mfed_fl]']) == pytest.approx(0.35)
 
 
-def test_seeds_that_are_not_shared_make_no_difference(tmp_path, printed):
-    seeds = {'semisfl': 0, 'fedswitch_sl': 0, 'splitfed': 1}
-    lines = printed(*(write(tmp_path / name, seed, name, accuracies([0.5])) for name, seed in seeds.items()))
-    assert not [line for line in lines if line.startswith('difference')]
+def test_differences_are_over_shared_seeds_of_which_there_are_two(tmp_path, printed):
+    runs_of = {('semisfl', 0): 0.5, ('semisfl', 1): 0.6, ('semisfl', 2): 0.8, ('fedswitch_sl', 0): 0.5}
+    runs_of |= {('splitfed', 1): 0.5, ('splitfed', 2): 0.5, ('splitfed', 3): 0.9}
+    folders = [write(tmp_path / f'{name}{n}', n, name, accuracies([x])) for (name, n), x in runs_of.items()]
+    (line,) = [line for line in printed(*folders) if line.startswith('difference')]
+    assert '[algorithm=semisfl] - [algorithm=splitfed]: +20.00 ± 10.00 (2 seeds, paired)' in line

@@ -1,6 +1,7 @@
 """Bytes and simulated seconds of a round, operations and memory of a client against numbers worked out by hand."""
 
 import dataclasses
+import types
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from configs.default import Cost
 from semisfl_jax import config as config_lib
 from semisfl_jax import costs
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.costs import rounds
+from semisfl_jax.costs import prices, rounds
 from semisfl_jax.costs.prices import ModelSpec, measure
 from tests.marks import slow_but
 from tests.prices import digits, everybody, model_of, paper_model
@@ -151,6 +152,13 @@ def test_operations_of_the_top_and_the_head():
     assert head <= pieces.head_work.forward <= 1.01 * head
     assert 2 * 128 <= pieces.pair_work.forward <= 2 * 128 + 20
     assert 4 * 128 <= pieces.pair_work.train <= 4 * 128 + 40
+
+
+def test_a_client_holds_weights_gradient_and_momentum():
+    """Of 100 bytes with 20 of statistics, which have neither; the teacher's part, and 3 images."""
+    pieces = types.SimpleNamespace(bottom=100, bottom_parameters=80, bottom_activations=7)
+    assert prices.client_memory(pieces, 3, teacher=False) == 100 + 80 + 80 + 3 * 7
+    assert prices.client_memory(pieces, 3, teacher=True) == 100 + 80 + 80 + 100 + 3 * 7
 
 
 def test_activations_are_those_of_the_convolutions():

@@ -224,6 +224,7 @@ def test_a_round_on_whole_models_ends_at_the_deadline():
 def test_a_round_that_lost_all_has_the_metrics_of_the_server():
     metrics = {'loss_supervised': np.float32(1), 'mask_rate': np.float32(0.5)}
     nobody, one = (no_failures(np.arange(2), np.array([n, 0]), np.array([3, 3]), np.array([0, 0])) for n in (0, 9))
+    assert one.started.tolist() == [True, False]
     for clients in (None, nobody, one):
         assert failures.of_survivors(metrics, clients) == metrics
     lost = failures.of_survivors(metrics, costs.drop(one, np.array([1, np.inf])))

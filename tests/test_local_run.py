@@ -37,23 +37,38 @@ METHODS = {
 }
 
 
-@pytest.mark.as_for_users
-@pytest.mark.parametrize('name', METHODS)
-def test_a_trial_that_goes_on_with_images_on_the_host_is_the_single_run(tmp_path, name):
-    """So what clients keep is in the checkpoints."""
-    changes = METHODS[name] | {'algorithm': name}
-    assert runs.run(tmp_path / 'whole', **changes) == 0
-    trials = changes | {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
-    assert runs.run(tmp_path / 'seeds', **trials | {'rounds': 1}) == 0
-    assert runs.run(tmp_path / 'seeds', **trials) == 0
-    assert runs.lines(tmp_path / 'seeds' / 'seed_0') == runs.lines(tmp_path / 'whole')
-    last = runs.records(tmp_path / 'whole')[-1]
-    moved = ('loss_local', 'mask_rate', 'loss_inter_client', 'coarse_effect', 'correction_norm')
-    assert last[dict(zip(METHODS, moved, strict=True))[name]] != 0
+MOVED = dict(
+    zip(METHODS, ('loss_local', 'mask_rate', 'loss_inter_client', 'coarse_effect', 'correction_norm'), strict=True)
+)
+TRIALS = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
+
+
+def go_on(tmp_path, name, **changes):
+    """Whether a run that stops after a round and goes on, with the changes, writes the lines of a whole one."""
+    settings = METHODS[name] | {'algorithm': name}
+    assert runs.run(tmp_path / 'whole', **settings) == 0
+    for rounds in (1, 2):
+        assert runs.run(tmp_path / 'stopped', **settings | changes | {'rounds': rounds}) == 0
+    assert runs.records(tmp_path / 'whole')[-1][MOVED[name]] != 0
+    folder = tmp_path / 'stopped' / ('seed_0' if 'seeds' in changes else '')
+    return runs.lines(folder) == runs.lines(tmp_path / 'whole')
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', [name for name in METHODS if name != 'semifl'])  # which goes on below
+def test_what_clients_keep_is_in_the_checkpoints(tmp_path, name):
+    assert go_on(tmp_path, name)
     if name == 'fedavg':
-        assert runs.run(tmp_path / 'fresh', **(changes | {'local__optimizer_state': 'fresh'})) == 0
-        kept, fresh = (runs.lines(tmp_path / folder) for folder in ('whole', 'fresh'))
-        assert [a == b for a, b in zip(kept, fresh, strict=True)] == [True, False]  # at first nobody has anything
+        fresh = METHODS[name] | {'algorithm': name, 'local__optimizer_state': 'fresh'}
+        assert runs.run(tmp_path / 'fresh', **fresh) == 0
+        lines = zip(runs.lines(tmp_path / 'whole'), runs.lines(tmp_path / 'fresh'), strict=True)
+        assert [a == b for a, b in lines] == [True, False]  # at first nobody has anything
+
+
+@pytest.mark.as_for_users
+@pytest.mark.parametrize('name', ['fedavg', 'semifl'])
+def test_a_trial_that_goes_on_with_images_on_the_host_is_the_single_run(tmp_path, name):
+    assert go_on(tmp_path, name, **TRIALS)
 
 
 def test_labels_at_clients_where_none_exist_are_named(tmp_path, capsys):

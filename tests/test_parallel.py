@@ -38,6 +38,8 @@ def test_a_chunked_map_is_vmap_and_so_is_its_gradient(chunk):
     np.testing.assert_allclose(got, expected, rtol=1e-5)
     for a, b in zip(chunked, gradients, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    program = jax.make_jaxpr(partial(total, core.client_map(chunk)))(shared, x)
+    assert ('length=2' in str(program)) == (chunk == 2)  # two whole chunks in turn; the rest is less than one
 
 
 KEPT = Local(epochs=1, optimizer_state='kept')
