@@ -54,6 +54,7 @@ def test_a_server_that_trains_keeps_its_own():
     assert images_read(built) == set(range(1437)) - set(built.partition.server_index.tolist())
 
 
+@pytest.mark.slow
 def test_everything_beside_the_training_knows_it(tmp_path, capsys):
     """Screen, files, diagnostics, the picture of the split."""
     settings = {**METHODS['fedavg'], **ALL, 'federation__partition': 'dirichlet', 'diagnostics_every': 1}

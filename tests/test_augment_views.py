@@ -14,6 +14,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import experiment
 from tests.binomial import near
+from tests.marks import slow_but
 from tests.pillow_operations import PILLOW, examples, numpy_flip_crop, pillow_cutout, to_array, to_pillow
 
 OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
@@ -173,6 +174,7 @@ def test_draws_of_fedmatch():
 # --- options
 
 
+@pytest.mark.slow
 def test_switches():
     """Each option alone does its own work, and all off do nothing."""
     images = np.random.default_rng(8).integers(0, 127, (64, 16, 16, 3), np.uint8)
@@ -255,7 +257,12 @@ def test_clients_in_loops_and_losses_draw_as_each_alone(view):
 
 
 @pytest.mark.parametrize(
-    ('name', 'changed'), [*(('mc', n) for n in (1, 16, 17, 70)), ('semifl', 33), ('fixmatch', 33), ('fedmatch', 33)]
+    ('name', 'changed'),
+    slow_but(
+        [*(('mc', n) for n in (1, 16, 17, 70)), ('semifl', 33), ('fixmatch', 33), ('fedmatch', 33)],
+        ('mc', 17),
+        ('semifl', 33),
+    ),
 )
 def test_any_number_of_images_is_changed(name, changed):
     """An image has the same result beside any number of others that an operation changes as alone."""

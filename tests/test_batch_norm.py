@@ -16,6 +16,7 @@ from semisfl_jax.models import layers
 from semisfl_jax.training import experiment
 from tests import draws, linear, runs, toy
 from tests.convolution import convolve
+from tests.marks import slow_but
 from tests.trees import assert_trees_close
 
 KEY = jax.random.key(5)
@@ -68,7 +69,7 @@ def test_two_training_steps(variance, dtype):
     assert same is moved
 
 
-@pytest.mark.parametrize('devices', [1, 2])
+@pytest.mark.parametrize('devices', slow_but([1, 2], 2))
 @pytest.mark.parametrize('variance', VARIANCES)
 def test_the_rows_of_all_clients_count(variance, devices):
     """The server's BatchNorm spans the clients, here 3 of one row on each device: n = 9 pixels times all rows."""

@@ -162,6 +162,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path, capsys, monkeypatch):
     assert not list(folder.iterdir())
 
 
+@pytest.mark.slow
 def test_without_a_workdir_the_same_experiment_finds_its_folder_again(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     small = ['--config.algorithm=supervised_only', '--config.k_s=1', '--config.eval_every=1']

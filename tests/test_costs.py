@@ -58,7 +58,10 @@ def test_106_rounds_of_cifar10_cost_what_the_paper_says():
 
 
 @pytest.mark.parametrize(
-    ('name', 'two', 'three'), [('cifar10', 2.480, 3.721), ('stl10', 9.922, 14.883), ('image100', 10.31, 15.47)]
+    ('name', 'two', 'three'),
+    slow_but(
+        [('cifar10', 2.480, 3.721), ('stl10', 9.922, 14.883), ('image100', 10.31, 15.47)], ('cifar10', 2.480, 3.721)
+    ),
 )
 def test_bytes_at_the_sizes_that_the_paper_quotes(name, two, three):
     paper = {'cost.bill_model_size': 'paper'}

@@ -244,10 +244,11 @@ def test_the_sizes_of_the_paper():
     assert [round(size / 2**20, 2) for size in sizes] == [63.36, 42.64, 105.99, 0.05]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ('algorithm', 'changes', 'models', 'encoders'),
     [
-        pytest.param('m_fed', {}, 1, 1, marks=pytest.mark.slow),
+        ('m_fed', {}, 1, 1),
         ('m_fed', {'mfed.weight': 0.0}, 1, 0),  # without penalty, g stays at the server
         ('mfed_fl', {}, 1, 0),
         ('mfed_local', {}, 0, 0),

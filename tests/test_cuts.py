@@ -38,6 +38,7 @@ def test_every_cut_of_alexnet(alexnet):
     assert alexnet.whole.down == alexnet.whole.up == 4 * 35_855_178
 
 
+@pytest.mark.slow
 def test_operations_and_memory_of_alexnet(alexnet):
     """Products alone: the teacher's forward pass, and the student's forward and backward pass without its images."""
     sides, channels = (32, 16, 8, 8, 8), (3, 64, 192, 384, 256, 256)
@@ -52,6 +53,7 @@ def test_operations_and_memory_of_alexnet(alexnet):
     assert np.all(np.diff(column(alexnet, 'memory')) > 0)
 
 
+@pytest.mark.slow
 def test_text_and_csv_hold_the_same_cuts(alexnet):
     _, _, *lines = cuts.as_text(alexnet).splitlines()
     assert [line.split()[0] for line in lines[:8]] == ['1', '2', '3', '4', '*', '6', '7', 'whole']
@@ -63,6 +65,7 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
         assert [row[name] for name in cut._fields] == [str(value) for value in cut]
 
 
+@pytest.mark.slow
 def test_the_plot_draws_the_table(alexnet):
     pytest.importorskip('matplotlib')
     for ax, fields in zip(

@@ -22,7 +22,6 @@ from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 from tests import linear, runs, toy
 from tests.first_states import start
-from tests.marks import slow_but
 
 WITH_CLIENTS = [name for name, method in algorithms.METHODS.items() if method.clients and not method.dense]  # of images
 KEPT = {'local': Local(optimizer_state='kept')}  # so that clients have something to keep
@@ -50,7 +49,8 @@ def images_of(federation, client, value):
 # --- methods
 
 
-@pytest.mark.parametrize('name', slow_but(WITH_CLIENTS, 'semisfl'))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', WITH_CLIENTS)
 def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     """Whatever images it holds; and without a survivor clients keep what they had."""
     algorithm, key, state = start(hparams(name), name=name, model=linear.model())

@@ -15,6 +15,7 @@ from semisfl_jax.core.hparams import HParams, Local, optimizer, plain_steps
 from semisfl_jax.core.sampling import BatchPlan
 from tests import linear, quadratics, shvr_twin, toy
 from tests.linear_local import softmax
+from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 
 ROW = Row(f'{STUDENT} clients server', f'{STUDENT} clients server', by_images=True)
@@ -95,7 +96,10 @@ def rounds(name, count, h, cohorts=None, model=None):
     return states
 
 
-@pytest.mark.parametrize(('name', 'alpha1'), [('fed_shvr', 0.6), ('fed_svr', 0.6), ('fed_sh', 0.6), ('fed_shvr', 0.0)])
+@pytest.mark.parametrize(
+    ('name', 'alpha1'),
+    slow_but([('fed_shvr', 0.6), ('fed_svr', 0.6), ('fed_sh', 0.6), ('fed_shvr', 0.0)], ('fed_shvr', 0.6)),
+)
 def test_four_rounds_are_algorithm_1_to_the_letter(name, alpha1):
     """With clients that store their model and d_k, and its first round, which moves nothing. During a ramp of alpha0
     from 0, which takes 25 rounds by default: Section V-A's 50 epochs, two in a round. With soft or hard labels."""

@@ -143,6 +143,7 @@ def test_the_order_of_the_cohort_and_its_padding_change_nothing():
 # --- its limit
 
 
+@pytest.mark.slow
 def test_without_regulators_it_is_fedavg_with_fixmatch():
     """To the bit, and with optimizers, passes and labels of any kind."""
     changes = {

@@ -27,7 +27,6 @@ from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.keys import choices_of
 from semisfl_jax.training import experiment, inputs, memory, simulation
 from tests import needs, sharing, toy_scenes
-from tests.marks import slow_but
 
 BASE = {
     'data.name': 'digits',
@@ -356,7 +355,8 @@ def findings(form):
     return found
 
 
-@pytest.mark.parametrize('form', slow_but(FORMS, 'semisfl'))
+@pytest.mark.slow
+@pytest.mark.parametrize('form', FORMS)
 def test_a_key_is_read_or_its_user_is_told(form):
     found = findings(form)
     assert {key for key, finding in found.items() if finding == 'not read'} == set()

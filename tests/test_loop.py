@@ -72,6 +72,7 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
     assert capfd.readouterr() == ('', '')
 
 
+@pytest.mark.slow
 def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     reported = []

@@ -166,7 +166,7 @@ def twin(start, lambda_0, rho, penalty):
     return history
 
 
-@pytest.mark.parametrize('penalty', ['squared', 'norm'])
+@pytest.mark.parametrize('penalty', slow_but(['squared', 'norm'], 'squared'))
 def test_rounds_equal_algorithm_1(penalty):
     """Per task: batches of unequal numbers, an average by images, lambda of 0.5, 0.75 and, bounded, 1; across tasks: g,
     evenly."""
@@ -180,7 +180,8 @@ def test_rounds_equal_algorithm_1(penalty):
                 np.testing.assert_allclose(found, wanted, rtol=2e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('name', slow_but(['m_fed', 'mfed_fl'], 'm_fed'))
+@pytest.mark.slow
+@pytest.mark.parametrize('name', ['m_fed', 'mfed_fl'])
 def test_without_penalty_it_is_one_fedavg_for_each_task(name):
     """To the bit: the runs of each task alone."""
     options = {'weight': 0.0} if name == 'm_fed' else {}
@@ -228,6 +229,7 @@ def test_a_task_whose_clients_all_failed_keeps_its_model_and_g_ignores_no_task()
     assert metrics['loss_local'] == metrics['semseg_loss']
 
 
+@pytest.mark.slow
 def test_alone_every_client_follows_its_own_gradient():
     """Its momentum goes on from round to round."""
     local = Local(epochs=1, weighting='samples', optimizer_state='kept')
@@ -260,7 +262,7 @@ def test_outputs_of_lone_clients_are_those_of_each():
     np.testing.assert_allclose(outputs['depth'][1], expected, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize('name', ['m_fed', 'mfed_local'])
+@pytest.mark.parametrize('name', slow_but(['m_fed', 'mfed_local'], 'm_fed'))
 def test_a_failed_client_is_as_if_it_had_other_images_and_one_compilation_serves_all_cohorts(name):
     algorithm = algorithms.build(name, task_models(), VIEWS, hparams())
     step, key = jax.jit(algorithm.round), rng.root(0)

@@ -111,6 +111,7 @@ def test_layers_are_those_of_the_models(model):
         assert 3 * products[0] == work.top - 2 * dense * 10 + work.head - 2 * dense * 128
 
 
+@pytest.mark.slow
 def test_passes_are_of_the_forms_that_models_take():
     first, wide, dense = layers.LAYERS['cnn'][0], layers.LAYERS['alexnet'][2], layers.LAYERS['cnn'][2]
     x, weights, _ = map(jnp.asarray, layers.arrays(first._replace(rows=1)))

@@ -79,7 +79,10 @@ def test_projection_of_zero_features_has_no_nan_gradient():
     assert np.all(np.isfinite(gradient))
 
 
-@pytest.mark.parametrize(('build', 'name'), [(models.build, 'small_cnn'), (models.build_dense, 'scene_net')])
+@pytest.mark.parametrize(
+    ('build', 'name'),
+    slow_but([(models.build, 'small_cnn'), (models.build_dense, 'scene_net')], (models.build, 'small_cnn')),
+)
 def test_bfloat16_computes_in_bfloat16_and_keeps_float32(build, name):
     """Parameters and logits are float32; products in between take bfloat16 on both sides."""
     rounded, exact = (build(name, 3, (16, 16, 3), convolution='native', dtype=d) for d in ('bfloat16', 'float32'))

@@ -19,7 +19,6 @@ from semisfl_jax.models.layers import resize
 from semisfl_jax.models.weights import torch_name
 from tests import dense_twin
 from tests.architectures import count
-from tests.marks import slow_but
 
 SHAPE = (18, 21, 3)
 # Encoder, decoder of two outputs: the kinds of the models by name, at a fraction of their width.
@@ -172,7 +171,8 @@ STEM, WIDTHS, DEPTHS = 4, (4, 6, 5, 3), (1, 2, 2, 2)
 REPLACED = {32: (False, False, False), 16: (False, False, True), 8: (False, True, True)}
 
 
-@pytest.mark.parametrize(('bottleneck', 'output_stride'), slow_but([(False, 8), (True, 16), (True, 32)], (False, 8)))
+@pytest.mark.slow
+@pytest.mark.parametrize(('bottleneck', 'output_stride'), [(False, 8), (True, 16), (True, 32)])
 def test_resnet_is_that_of_torchvision(tmp_path, bottleneck, output_stride):
     """Its strides, dilations, pooling and names, at a fraction of its width; sides that no stride divides."""
     rng = np.random.default_rng(1)

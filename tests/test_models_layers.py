@@ -14,6 +14,7 @@ from semisfl_jax.models import layers, zoo
 from semisfl_jax.models.layers import Compute
 from tests.architectures import drawn, narrow
 from tests.convolution import convolve
+from tests.marks import slow_but
 
 
 def relu(x):
@@ -88,15 +89,21 @@ class Numpy:
 
 @pytest.mark.parametrize(
     ('name', 'side', 'cut', 'train'),
-    [
+    slow_but(
+        [
+            ('mlp200', 5, None, False),
+            ('resnet9', 32, None, False),
+            ('resnet9', 32, 3, True),
+            ('resnet9_plain', 32, 2, False),
+            ('wresnet28x2', 15, 1, False),
+            ('wresnet28x2', 15, 5, True),
+            ('cnn13', 15, 4, False),
+        ],
         ('mlp200', 5, None, False),
-        ('resnet9', 32, None, False),
         ('resnet9', 32, 3, True),
-        ('resnet9_plain', 32, 2, False),
         ('wresnet28x2', 15, 1, False),
-        ('wresnet28x2', 15, 5, True),
         ('cnn13', 15, 4, False),
-    ],
+    ),
 )
 def test_logits_equal_numpy_at_any_cut(name, side, cut, train):
     shape = (side, side, 3)
@@ -116,7 +123,7 @@ DROPPED = {'alexnet': (0.5, 0.5, 0.0), 'vgg13': (0.0, 0.5, 0.5)}
 
 
 @pytest.mark.parametrize('layer', [0, 1, 2])
-@pytest.mark.parametrize('name', DROPPED)
+@pytest.mark.parametrize('name', slow_but(DROPPED, 'vgg13'))
 def test_dropout_stands_where_the_authors_have_it(name, layer):
     """A gradient that passes a dropout is exactly zero where the number was dropped, in half of the places. At the
     paper's cut (layer 0) this is the gradient that reaches the clients."""
@@ -136,7 +143,9 @@ def test_dropout_stands_where_the_authors_have_it(name, layer):
     assert not jnp.any(gradient(features, None, False) == 0.0)  # evaluation reads no key
 
 
-@pytest.mark.parametrize(('index', 'dropped'), [(2, 0.0), (3, 0.5), (5, 0.0), (6, 0.5), (7, 0.0)])
+@pytest.mark.parametrize(
+    ('index', 'dropped'), slow_but([(2, 0.0), (3, 0.5), (5, 0.0), (6, 0.5), (7, 0.0)], (2, 0.0), (3, 0.5))
+)
 def test_dropout_ends_the_first_two_stages_of_cnn13(index, dropped):
     """Numbers that leave a stage are zero half of the time; LeakyReLU makes no zeros."""
     model, variables = narrow('cnn13', index), drawn('cnn13', index)

@@ -174,6 +174,7 @@ def test_gradient_of_max_pool_goes_to_the_first_largest():
     np.testing.assert_array_equal(gradient[0, :, :, 0], expected)
 
 
+@pytest.mark.slow
 def test_pooling_bias_and_relu_in_one_with_their_gradients():
     """As one after another, ties and dead windows included: small integers, so that both are exact."""
     draw = np.random.default_rng(5)

@@ -2,9 +2,12 @@
 
 import ast
 
+import pytest
+
 from tests import mutants
 
 
+@pytest.mark.slow
 def test_every_mutant_changes_one_place_of_the_code():
     """And is Python still; the whole of what it changes is code, not a sentence about it."""
     for mutant in mutants.MUTANTS:

@@ -108,6 +108,7 @@ def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(cha
     assert part.share.tolist() == counts[expected].tolist()
 
 
+@pytest.mark.slow
 def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, price=None))
     assert runs.run(tmp_path / 'run', **TOY) == 0
@@ -222,6 +223,7 @@ def test_what_a_method_returns_is_refused_before_anything_is_written(monkeypatch
     assert not (tmp_path / 'run').exists()
 
 
+@pytest.mark.slow
 def test_rounds_that_are_not_counted_end_the_run(monkeypatch, tmp_path, capsys):
     def change(round_):
         def changed(key, state, *rest):

@@ -15,6 +15,7 @@ WORDS = runs.words_of('preview')
 MANY = '--config.federation.num_clients=600 --config.federation.num_active=300'
 
 
+@pytest.mark.slow
 def test_the_command(capsys):
     assert main([*WORDS, '--target=cpu']) == 0
     printed = capsys.readouterr().out

@@ -110,6 +110,7 @@ def test_what_fits():
     assert program.MemoryNeed(10**9, 0).fits(targets.Target('x', 'cpu', 'X', memory=None))
 
 
+@pytest.mark.slow
 def test_a_run_that_does_not_fit(capsys, monkeypatch, compiled):
     """The tiny run in a memory that is too small for it by a byte."""
     need = program.memory(*compiled).total

@@ -86,6 +86,7 @@ def test_empty_slots_switch(empty_slots, expected):
     assert int(np.sum(np.asarray(references.mask))) == expected
 
 
+@pytest.mark.slow
 def test_how_long_supervised_keys_stay():
     """The paper's round: 640 unlabeled keys an iteration against two levels of 1,024, the supervised one full. Every
     tenth iteration's keys enter it, too: it holds 1,024 supervised keys in iterations 1 to 10, 384 up to the 20th, and

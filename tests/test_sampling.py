@@ -205,6 +205,7 @@ def test_the_server_replicates_for_its_first_round():
         assert set(np.bincount(one_pass, minlength=40)) == {2}
 
 
+@pytest.mark.slow
 def test_images_on_the_host_are_gathered_in_the_order_of_the_run():
     """60 batches of 4 from about 130 images: replicated lists hold each image twice."""
     cohort, found = Cohort(jnp.array([1, 2]), jnp.ones(2), jnp.array([0, 3])), []

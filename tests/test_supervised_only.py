@@ -6,6 +6,7 @@ import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
 from tests import linear, toy
 from tests.first_states import start
@@ -14,6 +15,7 @@ from tests.rows import STUDENT, TEACHER, Row
 ROW = Row(f'{STUDENT} {TEACHER}', '', unlabeled=False, family='resnet9')
 
 
+@pytest.mark.slow
 def test_supervised_only_reads_no_client_and_ignores_contrast():
     algorithm, key, state = start(name='supervised_only', model=linear.model())
     hparams = dataclasses.replace(toy.HPARAMS, contrastive_weight=9.0, queue='off')

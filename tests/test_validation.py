@@ -135,6 +135,7 @@ def test_a_setting_is_searched_and_trained_on_the_same_images(scored):
     np.testing.assert_array_equal(collect.feature_spaces(scored / 'validation', most=20)[0][2], labels[:20])
 
 
+@pytest.mark.slow
 def test_every_output_says_validation(scored, capsys):
     assert runs.run(scored / 'validation', **OF_VALIDATION) == 0  # restored: finished before
     assert 'student validation accuracy ' in capsys.readouterr().out
