@@ -30,7 +30,7 @@ CELLS_OF_LABELED = {
     'shvr_fig4': 3 * 2,
     'shvr_fig6': 2 * 4 * 5,
     'feddure_table1': 9 * 3 * 3,
-    'feddure_table2': 4 * 4,
+    'feddure_table2': 4 * 4 + 4 * 4 * 5,
 }
 # At scale full and the others: methods, constant predictions, and in saliency all objects
 CELLS_OF_MFED = {
