@@ -40,7 +40,7 @@ CELLS_OF_MFED = {
 ALL = [
     *((name, scale) for name in CELLS for scale in scales.COSTS if (name, scale) != ('fig5_6_cost', 'cifar')),
     *((name, scale) for name in CELLS_OF_LABELED for scale in (feddure if 'feddure' in name else shvr).COSTS),
-    ('shvr_table1', 'one_round'),
+    *(('shvr_table1', scale) for scale in ('long', 'one_round')),
     *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),
 ]
 
