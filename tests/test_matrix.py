@@ -140,7 +140,7 @@ def learned(path):
 def explained():
     """The keys that docs/metrics.md explains."""
     rows = [line for line in (runs.ROOT / 'docs' / 'metrics.md').read_text().splitlines() if line.startswith('| `')]
-    return {key for row in rows for key in re.findall('`([a-z_]+)`', row.split('|')[1])}
+    return {key for row in rows for key in re.findall('`([a-z0-9_]+)`', row.split('|')[1])}
 
 
 def check_moves(result, moves, where):

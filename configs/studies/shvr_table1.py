@@ -30,7 +30,7 @@ FIGURES = ('values', 'accuracy_rounds')
 # 56 MFLOP = 6.6 TFLOP: five rows, in one_round 52 to 92 seconds of one core. FedAvg with all labels, or with as many
 # steps on few, takes 2.8 TFLOP or 26 seconds, with three steps nothing. Together 39 TFLOP, or about 430 core seconds;
 # evaluations, with F of all images where a method has it, 40 more. Two partitions, three seeds and 20 rounds: 120 x 470
-# seconds = 16 core hours, eight hours on two cores. 25 rounds would take ten; the paper's 100, with all eleven rows, 60.
+# seconds = 16 core hours, eight hours on two cores. 25 rounds would take ten, the paper's 100 with all eleven rows 60.
 # 20 are those of `cpu`, with its ramp and its splits, so that the two differ in the network alone.
 DECIDING = (*shvr.TABLE_1, 'Fed-Pseudo', 'FedAvg, few labels, as many steps')
 
