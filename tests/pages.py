@@ -4,6 +4,8 @@ code name: `python -m tests.pages` writes them anew.
 tests/test_docs.py compares.
 """
 
+import csv
+import io
 import re
 
 from semisfl_jax import algorithms
@@ -72,8 +74,34 @@ def results():
     """In results/README.md: every report, by its title."""
     reports = {path.parent.name: path.read_text() for path in sorted((ROOT / 'results').glob('*/report.md'))}
     titles = {name: text.split('\n', 1)[0].removeprefix('# ') for name, text in reports.items()}
-    rows = [f'| [{name}]({name}/report.md) | {_cell(title)} |' for name, title in titles.items()]
-    return '| folder | report |\n|---|---|\n' + '\n'.join(rows)
+    rows = [
+        f'| [{name}]({name}/report.md) | {_cell(title)} | {" | ".join(_spent(name))} |'
+        for name, title in titles.items()
+    ]
+    head = '| folder | report | runs | processor, cores | commits | hours of rounds | processor hours |\n' + 7 * '|---'
+    return '\n'.join([f'{head}|', *rows])
+
+
+def _spent(name):
+    """What a study took: of reports older than their budget, runs, hardware and commits of the cells. '—': unknown."""
+    folder = ROOT / 'results' / name
+    cells, budget = (_rows(folder / file) for file in ('cells.csv', 'budget.csv'))
+    hardware = sorted(set(re.findall(r'\(\w+\), (.*?), (\d+) core', ' '.join(row['hardware'] for row in cells))))
+    named = {processor: ' or '.join(c for p, c in hardware if p == processor) for processor, _ in hardware}
+    found = [
+        len({run for row in cells for run in row['runs'].split()}),
+        '; '.join(f'{processor}, {cores}' for processor, cores in named.items()),
+        ', '.join(sorted({commit for row in cells for commit in row['commits'].split(', ')})),
+    ]
+    for key in ('hours_of_rounds', 'processor_hours'):
+        hours = [row[key] for row in budget]
+        found.append(f'{sum(map(float, hours)):.1f}' if hours and all(hours) else '')
+    return [str(value or '—') for value in found]
+
+
+def _rows(path):
+    with path.open() if path.exists() else io.StringIO() as file:
+        return list(csv.DictReader(file))
 
 
 PAGES = {

@@ -30,7 +30,7 @@ CELLS_OF_LABELED = {
     'shvr_fig4': 3 * 2,
     'shvr_fig6': 2 * 4 * 5,
     'feddure_table1': 9 * 3 * 3,
-    'feddure_table2': 4 * 4,
+    'feddure_table2': 4 * 4 + 4 * 4 * 5,
 }
 # At scale full and the others: methods, constant predictions, and in saliency all objects
 CELLS_OF_MFED = {
@@ -40,7 +40,7 @@ CELLS_OF_MFED = {
 ALL = [
     *((name, scale) for name in CELLS for scale in scales.COSTS if (name, scale) != ('fig5_6_cost', 'cifar')),
     *((name, scale) for name in CELLS_OF_LABELED for scale in (feddure if 'feddure' in name else shvr).COSTS),
-    ('shvr_table1', 'one_round'),
+    *(('shvr_table1', scale) for scale in ('long', 'one_round')),
     *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),
 ]
 

@@ -84,8 +84,20 @@ def test_counts_by_hand():
     labels, truth = jnp.array([0, 1, 1, 2, 2]), jnp.array([0, 1, 0, -1, 2])
     confident, guessed = jnp.array([True, True, True, True, False]), jnp.array([False, True, True, True, True])
     counts = feddure.count(labels, confident, truth, guessed, jnp.array([9.0, 0.5, 0.25, 9.0, 0.0]))
-    found = {name: float(value) for name, value in feddure.rates(counts).items()}
-    assert found == {'mask_rate': 0.75, 'pseudo_label_accuracy': 0.5, 'weight_right': 0.25, 'weight_wrong': 0.25}
+    rates = feddure.rates(feddure.by_visit(counts, jnp.int32(3)))
+    found = {name: float(value) for name, value in rates.items() if not np.isnan(value)}
+    weights = {'weight_right': 0.25, 'weight_wrong': 0.25, 'weight_right_visit_2': 0.25, 'weight_wrong_visit_2': 0.25}
+    assert found == {'mask_rate': 0.75, 'pseudo_label_accuracy': 0.5} | weights
+
+
+def test_weights_by_visit_are_those_of_a_round_of_the_clients_alone():
+    """Clients 2 and 4 for the fourth and the seventh time, which are of one group; 1 for the first time."""
+    run, state, _ = start()
+    (_, together), (_, alone) = one_round(run, state, [1, 2, 4], [0, 3, 6]), one_round(run, state, [2, 4], [3, 6])
+    for kind in ('weight_right', 'weight_wrong'):
+        np.testing.assert_allclose(together[f'{kind}_visit_4'], alone[kind], rtol=1e-5)
+    assert np.isfinite(together['weight_wrong_visit_1'])
+    assert np.isnan(together['weight_wrong_visit_2'])
 
 
 # --- against NumPy

@@ -33,6 +33,8 @@ def count(name, scale):
         return CELLS_OF_MFED[name][scale != 'full']
     if scale == 'one_round':
         return 7 * 2 + 2 * 4 + 5  # Fed-SHVR's first round: its table, its alpha0, its clients
+    if (name, scale) == ('shvr_table1', 'long'):
+        return 8 * 4
     share = 1 if scale == 'full' else {'feddure_table1': 3, 'feddure_table2': 2}.get(name, 1)
     return CELLS_OF_LABELED[name] / share if name in CELLS_OF_LABELED else CELLS[name] if scale == 'full' else None
 

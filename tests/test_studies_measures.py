@@ -16,9 +16,9 @@ from tests.studies_words import study
 
 RECORDS = [
     {'round': 1, 'student_accuracy': 0.25, 'loss_local': 2.0},
-    {'round': 2, 'loss_local': 1.5},
+    {'round': 2, 'loss_local': 1.5, 'weight_right_visit_4': 0.25},
     {'round': 3, 'student_accuracy': 0.75, 'loss_local': 1.0, 'loss_global': 1.75},
-    {'round': 4, 'student_accuracy': 0.5, 'loss_local': 0.25},
+    {'round': 4, 'student_accuracy': 0.5, 'loss_local': 0.25, 'weight_right_visit_4': 0.75},
 ]
 
 
@@ -32,6 +32,7 @@ def test_measures_of_rounds():
 
     assert (read('accuracy_after', 1), read('accuracy_after', 2), read('accuracy_after', 3)) == (25.0, None, 75.0)
     assert (read('accuracy_after', 9), read('loss')) == (None, 1.75)
+    assert (read('weight_right_visit_4'), read('weight_right_visit_8')) == (50.0, None)
     assert (read('rounds', 0.5), read('rounds', 0.75), read('rounds', 0.9)) == (3, 3, None)
     bill = made([record | {'bytes_up': 2**30, 'bytes_down': 2**29 * record['round']} for record in RECORDS])
     assert (KINDS['gigabytes'].read(bill, 0.75), KINDS['all_gigabytes'].read(bill, None)) == (2.5, 3.0)

@@ -108,6 +108,20 @@ def test_power_is_told_before_a_study_and_in_its_report(folder, tmp_path):
     assert re.search('2.00 points .* 34 seeds.* has 3$', line)
 
 
+def test_the_budget_sums_what_the_processes_of_runs_took(folder, tmp_path):
+    """Of the toy's runs nothing is known of their rounds, and their processes took seconds."""
+    (row,) = table(folder, 'budget.csv')
+    assert (row['runs'], row['hours_of_rounds'], row['processor_hours']) == ('4', '', '0.0')
+    assert f'| 4 | {document.NOTHING} | 0.0 |' in (folder / 'report.md').read_text()
+    (tmp_path / 'metrics.jsonl').touch()
+    for machine, seconds in (('here', 1.5), ('there', 9.0), ('here', 2.0)):  # it was stopped twice
+        entry = {'commit': 'abc', 'machine': machine}
+        collect.record_provenance(tmp_path, entry)
+        collect.record_provenance(tmp_path, entry, seconds)
+    assert [entry['processor_seconds'] for entry in collect.read_provenance(tmp_path)] == [3.5, 9.0]
+    assert (collect._hours([3600.0, 5400.0]), collect._hours([3600.0, None])) == (2.5, None)
+
+
 def test_differences_over_shared_seeds_alone():
     assert statistics.paired({0: 1.0}, {1: 1.0}) is None
     lone = statistics.paired({0: 5.0, 1: 1.0}, {1: 3.0, 2: 9.0})

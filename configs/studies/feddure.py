@@ -23,7 +23,7 @@ from semisfl_jax.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Paper
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
     'cpu': 'Fashion-MNIST, prepared beforehand, hours on 2 cores',
-    'long': 'Fashion-MNIST, prepared beforehand, 200 rounds, days on 2 cores',
+    'long': 'Fashion-MNIST, prepared beforehand, 200 rounds, three hours (Table 2) or a night (Table 1) on 2 cores',
     'full': "the paper's data, model and three seeds, days on accelerators",
 }
 SEEDS = {'smoke': (0, 1, 2), 'cpu': (0, 1, 2, 3, 4), 'long': (0, 1, 2, 3, 4), 'full': (0, 1, 2)}

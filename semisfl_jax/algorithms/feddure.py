@@ -67,6 +67,8 @@ class FedDure:
 # with parameters phi that learns from the pseudo-labels alone; the change d of its cross-entropy on labeled images
 # says whether they helped. Equation numbers are those of the paper.
 
+# The rounds of a client, by the first of each group, in which weights are told apart: F-reg learns in them alone
+VISITS = {1: '1', 2: '2 to 3', 4: '4 to 7', 8: '8 to 15', 16: '16 or more'}
 Fine = Any  # w: {'hidden': {'kernel': [K, hidden], 'bias': [hidden]}, 'out': {'kernel': [hidden, 1], 'bias': [1]}}
 
 
@@ -141,10 +143,25 @@ def count(labels: Array, confident: Array, truth: Array, guessed: Array, weight:
     }
 
 
+def by_visit(counts: dict[str, Array], visit: Array) -> dict[str, Array]:
+    """`counts` of a client in its round number `visit` [], from 1, with those of its weights also under its group of
+    VISITS; those under the other groups are 0."""
+    group = jnp.sum(visit >= jnp.array(list(VISITS)))
+    return counts | {
+        f'{name}_visit_{first}': jnp.where(group == number, counts[name], 0)
+        for number, first in enumerate(VISITS, start=1)
+        for name in ('right', 'wrong', 'right_weight', 'wrong_weight')
+    }
+
+
 def rates(counts: dict[str, Array]) -> Metrics:
-    """The metrics of a round from the results of `count`, summed over batches and clients."""
-    means = {f'weight_{kind}': counts[f'{kind}_weight'] / counts[kind] for kind in ('right', 'wrong')}  # NaN: none
-    return pseudo_label_rates(counts) | means
+    """The metrics of a round from the results of `by_visit`, summed over batches and clients."""
+    groups = '', *(f'_visit_{first}' for first in VISITS)
+    return pseudo_label_rates(counts) | {
+        f'weight_{kind}{group}': counts[f'{kind}_weight{group}'] / counts[f'{kind}{group}']  # NaN: of none
+        for kind in ('right', 'wrong')
+        for group in groups
+    }
 
 
 # --- the method
@@ -231,7 +248,7 @@ def train_client(
     moments = Optimizers(*(o.init(w) for o, w in zip(optimizers, (parameters, coarse, fine), strict=True)))
     start = Training(state.student, coarse, fine, moments)
     training, means, counts = core.iterate(iteration, start, inputs.steps)
-    return core.ClientOutput(training.student, training.fine, means, counts)
+    return core.ClientOutput(training.student, training.fine, means, by_visit(counts, inputs.visits + 1))
 
 
 def step(
@@ -369,6 +386,11 @@ METHOD = register(
             'pseudo-labels, on average',
             'weight_right': 'mean weight m of right pseudo-labels, whatever their confidence, where the truth is known',
             'weight_wrong': 'likewise of wrong ones (each is `null` where there are none)',
+            **{
+                f'weight_{kind}_visit_{first}': f'`weight_{kind}` at clients in their round {rounds}'
+                for first, rounds in VISITS.items()
+                for kind in ('right', 'wrong')
+            },
         },
         look=Look('#4422DD', 'd', '--'),
         ranges={

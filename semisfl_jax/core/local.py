@@ -52,6 +52,7 @@ class ClientInput(NamedTuple):
     steps: Array | int  # [] int32, its number of iterations
     rows: Array  # int32, rows of `client_images`: [T, B] for each of at most T iterations, or [S + S_l] for whole sets
     labeled: Array  # of the same shape, bool, whether the client knows the label
+    visits: Array  # [] int32, its earlier rounds
 
 
 class ClientWeights(NamedTuple):
@@ -235,7 +236,8 @@ def plan(
     weights = weigh(federation, cohort, hparams)
     round_key = rng.fold(key, 'local', state.round)
     keys = jax.vmap(lambda client: rng.fold(round_key, client))(cohort.ids)
-    return ClientInput(cohort.ids, keys, jnp.where(weights.weight > 0, steps, 0), rows, labeled), weights
+    steps = jnp.where(weights.weight > 0, steps, 0)
+    return ClientInput(cohort.ids, keys, steps, rows, labeled, cohort.participations), weights
 
 
 def weigh(federation: Federation, cohort: Cohort, hparams: HParams) -> ClientWeights:

@@ -7,5 +7,5 @@ folder named after its configuration, so that studies under one root share the r
 executes the missing runs, each as a separate command, also those of `sweeps`, which search hyper-parameters. `collect`
 reads finished runs, `measures` says what is read off them, `statistics` compares them, `figures` draws them, and
 `report` writes the results as a `document`. Report and figures depend only on the finished runs: their bytes are the
-same regardless of interruptions.
+same regardless of interruptions, but for the hours that the runs took.
 """

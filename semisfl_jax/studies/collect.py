@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -20,6 +20,7 @@ from semisfl_jax.studies.spec import Measure, Study
 from semisfl_jax.training import outputs
 
 PROVENANCE = 'provenance.json'  # in the folder of a run
+BUDGET_KEYS = ('hardware', 'commits', 'runs', 'hours_of_rounds', 'processor_hours')  # of budget.csv
 CellKey = tuple[str, str, str]  # title of a table, row, column
 
 
@@ -30,7 +31,7 @@ class CellResult(NamedTuple):
     seeds: tuple[int, ...]  # requested by the cell
     jobs: list[plan.Job]
     missing: str  # why runs are missing, '' if none is
-    made: list[dict[str, str]]  # provenance of its finished runs, without duplicates
+    made: list[dict[str, Any]]  # provenance of its finished runs, without duplicates
     reference: Mapping[int, Run] = MappingProxyType({})  # those of the row that its measure is a gain over
 
 
@@ -62,7 +63,7 @@ def find(study: Study, root: Path, faults: Mapping[str, str]) -> dict[CellKey, C
     return results
 
 
-def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, str]]]:
+def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, Any]]]:
     """The runs of a job by seed, and their provenance; both empty until the job is finished. UserError: a file of a
     finished run is missing or damaged."""
     summary = outputs.finished(folder, job.rounds)
@@ -71,8 +72,43 @@ def _read(folder: Path, job: plan.Job) -> tuple[dict[int, Run], list[dict[str, s
     members = {run.seed: run for run in map(runs.read, runs.trials(folder))}
     if lacking := sorted({*job.seeds} - members.keys()):
         raise UserError(f'{folder} has no run of seed {lacking[0]}; restore it, or delete the folder to run again')
+    return members, _made(folder, summary)
+
+
+def _made(folder: Path, summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     made = read_provenance(folder) or [{'commit': 'unknown', 'machine': 'unknown'}]
-    return members, [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made]
+    return [{**entry, 'device': summary.get('device', 'unknown device')} for entry in made]
+
+
+def describe(made: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Commits and hardware of runs, from their provenance."""
+    return {
+        'commits': ', '.join(dict.fromkeys(entry['commit'] for entry in made)),
+        'hardware': ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in made)),
+    }
+
+
+def budget(study: Study, root: Path) -> list[dict[str, Any]]:
+    """What the finished runs of a study took, by hardware and commits: rows with BUDGET_KEYS, None: not recorded."""
+    seconds: dict[tuple[str, str], tuple[list, list]] = {}  # of rounds, a value a run, and of processors
+    for job in plan.jobs(study):
+        folder = root / plan.RUNS / job.name
+        if summary := outputs.finished(folder, job.rounds):
+            made = _made(folder, summary)
+            described = describe(made)
+            place = described['hardware'], described['commits']
+            rounds, processors = seconds.setdefault(place, ([], []))
+            rounds.append(summary.get('wall_seconds'))
+            processors += [entry.get('processor_seconds') for entry in made]
+    return [
+        dict(zip(BUDGET_KEYS, (*place, len(rounds), _hours(rounds), _hours(processors)), strict=True))
+        for place, (rounds, processors) in seconds.items()
+    ]
+
+
+def _hours(seconds: Sequence[float | None]) -> float | None:
+    known = [value for value in seconds if value is not None]
+    return round(sum(known) / 3600, 1) if len(known) == len(seconds) else None
 
 
 def values(result: CellResult, measure: Measure) -> dict[int, float]:
@@ -88,19 +124,25 @@ def values(result: CellResult, measure: Measure) -> dict[int, float]:
     return {seed: value for seed, value in read.items() if value is not None}
 
 
-def read_provenance(folder: Path) -> list[dict[str, str]]:
-    """Commits and machines that contributed to a run: dicts of 'commit' and 'machine'; [] if not recorded."""
+def read_provenance(folder: Path) -> list[dict[str, Any]]:
+    """Commits and machines that contributed to a run: dicts of 'commit' and 'machine', and the 'processor_seconds' of
+    its processes there if these are known; [] if not recorded."""
     file = folder / PROVENANCE
     return file_io.parse_json(file_io.read(file), str(file)) if file.exists() else []
 
 
-def record_provenance(folder: Path, entry: dict[str, str]) -> None:
-    """Adds `entry` to those of the run in `folder`, unless present; before its first round, replaces them."""
+def record_provenance(folder: Path, entry: dict[str, str], seconds: float | None = None) -> None:
+    """Adds `entry` to those of the run in `folder`, unless present; before its first round, replaces them. With
+    `seconds`, a process has ended that took as many of the processor."""
     begun = any((trial / 'metrics.jsonl').exists() for trial in runs.trials(folder))
     entries = read_provenance(folder) if begun else []
-    if entry not in entries:
-        folder.mkdir(parents=True, exist_ok=True)
-        file_io.write_json(folder / PROVENANCE, [*entries, entry])
+    own = next((other for other in entries if entry.items() <= other.items()), None)
+    if own is None:
+        entries.append(own := dict(entry))
+    if seconds is not None:
+        own['processor_seconds'] = round(own.get('processor_seconds', 0) + seconds, 1)
+    folder.mkdir(parents=True, exist_ok=True)
+    file_io.write_json(folder / PROVENANCE, entries)
 
 
 def this_machine() -> dict[str, str]:

@@ -107,7 +107,7 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
     finally:
         found = collect.find(study, home, faults)
         with file_io.writing('--workdir'):
-            report.write(folder, study, found)
+            report.write(folder, study, found, collect.budget(study, home))
     show(f'report in {folder}/report.md and report.html')
     if faults := {job.name: faults[job.name] for job in jobs if job.name in faults and not session.finished(job)}:
         many = f'{len(faults)} of {len(jobs)} runs failed' if len(faults) < len(jobs) else 'no run succeeded'
@@ -181,8 +181,10 @@ class Session:
         self._wait(folder)
         if enough() or self.finished(job):
             return None
-        collect.record_provenance(folder, collect.this_machine())
+        machine, before = collect.this_machine(), _processor_seconds()
+        collect.record_provenance(folder, machine)
         status = self._execute(job, folder, log, enough)
+        collect.record_provenance(folder, machine, _processor_seconds() - before)
         if self.request.signum and not self.finished(job):
             raise interrupt.Stopped(_STOPPED, self.request.signum)
         self._wait(folder)  # another study or sweep may have been earlier
@@ -226,6 +228,11 @@ class Session:
             if self.request.signum:
                 raise interrupt.Stopped(_STOPPED, self.request.signum)
             time.sleep(_POLL_SECONDS)
+
+
+def _processor_seconds() -> float:
+    """What all processes took that this one has started and that have ended."""
+    return sum(os.times()[2:4])
 
 
 def _busy(folder: Path) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from semisfl_jax import tasks
+from semisfl_jax.algorithms import feddure
 from semisfl_jax.runs import Run
 from semisfl_jax.training import metrics
 
@@ -33,6 +34,10 @@ def _mean(run: Run, key: str, last: int, scale: float = 1.0) -> float | None:
 
 def _last(key: str, scale: float = 1.0) -> Callable[[Run, Any], float | None]:
     return lambda run, _: _mean(run, key, 1, scale)
+
+
+def _overall(key: str, scale: float) -> Callable[[Run, Any], float | None]:
+    return lambda run, _: _mean(run, key, len(run.records), scale)
 
 
 def _accuracy(last: int) -> Callable[[Run, Any], float | None]:
@@ -100,6 +105,8 @@ def _of_task(name: str) -> Kind:
 
 
 _TASKS = {name: _of_task(name) for name in tasks.DENSE}
+_WEIGHT = 'mean weight of pseudo-labels'
+_WEIGHTS = [f'weight_{kind}_visit_{first}' for kind in ('right', 'wrong') for first in feddure.VISITS]
 KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy(1)),
     'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _accuracy(LAST)),
@@ -117,5 +124,6 @@ KINDS = {
     'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
     **{tasks.score_key(name, tasks.score(name).name): kind for name, kind in _TASKS.items()},
     'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),
+    **{key: Kind(f'{_WEIGHT}, all rounds that have any', '%', _overall(key, 100.0), _WEIGHT) for key in _WEIGHTS},
     'impurity': Kind(f'wrong among the confident, last {LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
 }

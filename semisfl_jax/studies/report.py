@@ -25,8 +25,10 @@ PAPER_KEYS = {  # omitted if no cell has such a value from the paper
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
 
 
-def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> None:
-    """Writes report.md, report.html, cells.csv, runs.csv, differences.csv and figures/ into `folder`."""
+def write(
+    folder: Path, study: Study, results: Mapping[CellKey, CellResult], budget: Sequence[Mapping[str, Any]] = ()
+) -> None:
+    """Writes report.md, report.html, cells.csv, runs.csv, differences.csv, budget.csv and figures/ into `folder`."""
     drawn = list(figures.draw(study, results))
     papers = [cell.paper for cell in study.cells() if cell.paper]
     keys = [key for key in CELL_KEYS if key not in PAPER_KEYS or any(map(PAPER_KEYS[key], papers))]
@@ -35,8 +37,9 @@ def write(folder: Path, study: Study, results: Mapping[CellKey, CellResult]) -> 
         'cells.csv': (keys, cell_rows(study, results)),
         'runs.csv': (RUN_KEYS, run_rows(study, results)),
         'differences.csv': (statistics.DIFFERENCE_KEYS, differences),
+        'budget.csv': (collect.BUDGET_KEYS, budget),
     }
-    document.write(folder, build(study, results, differences, drawn), tables, drawn)
+    document.write(folder, [*build(study, results, differences, drawn), *_budget(budget)], tables, drawn)
 
 
 def build(
@@ -102,12 +105,8 @@ def _place(table: Table, cell: Cell) -> dict[str, Any]:
 
 
 def _made(result: CellResult) -> dict[str, str]:
-    return {
-        'state': result.missing or 'done',
-        'commits': ', '.join(dict.fromkeys(entry['commit'] for entry in result.made)),
-        'hardware': ', '.join(dict.fromkeys(f'{entry["device"]}, {entry["machine"]}' for entry in result.made)),
-        'runs': ' '.join(job.name for job in result.jobs),
-    }
+    runs = ' '.join(job.name for job in result.jobs)
+    return {'state': result.missing or 'done', **collect.describe(result.made), 'runs': runs}
 
 
 def _splits(study: Study) -> str:
@@ -168,6 +167,17 @@ def _making(study: Study, results: Mapping[CellKey, CellResult]) -> Grid:
         cells, result = '; '.join(name for name, _ in members), members[0][1]
         rows.append((cells, *_made(result).values(), plan.command(result.jobs)))
     return Grid(('Cells', 'State', 'Commit', 'Hardware', 'Runs', 'Command'), tuple(rows), code=(4, 5))
+
+
+def _budget(budget: Sequence[Mapping[str, Any]]) -> list[Block]:
+    """What the runs took, a row for each of `collect.budget`."""
+    explained = (
+        'Hours of rounds: by the clock, without compilation, evaluation and saving. Processor hours: of all cores, '
+        f'from the start of the processes to their end; {NOTHING}: of some run not recorded.'
+    )
+    rows = [[NOTHING if row[key] is None else str(row[key]) for key in collect.BUDGET_KEYS] for row in budget]
+    grid = Grid(('Hardware', 'Commits', 'Runs', 'Hours of rounds', 'Processor hours'), tuple(map(tuple, rows)))
+    return [Heading(2, 'Budget'), Paragraph(explained), grid] if rows else []
 
 
 def _paper(paper: Paper, unit: str) -> str:

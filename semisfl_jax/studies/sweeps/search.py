@@ -293,7 +293,7 @@ def _distributions(ranges: Mapping[str, Range]) -> dict[str, Any]:
 # --- for studies
 
 
-def provenance(result: Result, home: Path) -> list[dict[str, str]]:
+def provenance(result: Result, home: Path) -> list[dict[str, Any]]:
     """Commits and machines of the runs of a method."""
     return [entry for trial in result.trials for entry in collect.read_provenance(home / plan.RUNS / trial.run)]
 
