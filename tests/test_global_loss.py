@@ -62,7 +62,7 @@ def test_it_is_the_weighted_objective_of_the_servers_model(tmp_path):
     assert records[-1]['loss_global'] == pytest.approx(expected(tmp_path), rel=1e-5)
 
 
-@pytest.mark.as_for_users
+@pytest.mark.slow
 def test_seeds_in_one_program_and_images_on_the_host_have_the_same(tmp_path):
     assert runs.run(tmp_path / 'alone', **SETTINGS, seed=1) == 0
     assert runs.run(tmp_path / 'seeds', **SETTINGS, seeds='0,1', data__residency='host') == 0

@@ -18,7 +18,7 @@ import pytest
 from jax.interpreters import partial_eval
 
 from configs import default
-from semisfl_jax import algorithms, augment
+from semisfl_jax import algorithms, augment, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import data as data_lib
 from semisfl_jax.config import ignored_keys, keys
@@ -160,14 +160,18 @@ READ = set()  # names of what has been read
 
 @pytest.fixture(scope='module', autouse=True)
 def recorded():
-    """What programs read is in READ; data sets are loaded, and views traced, once."""
-    build, replace, views = algorithms.build, dataclasses.replace, experiment.views
+    """What programs read is in READ; data sets are loaded, views and first weights traced, once."""
+    build, replace, views, model = algorithms.build, dataclasses.replace, experiment.views, models.build
 
     def build_recorded(name, model, views, hparams, axis):
         def called(view):
             return lambda *arguments: READ.add(view) or getattr(views, view)(*arguments)
 
         return build(name, model, views._replace(**{view: called(view) for view in VIEWS}), recording(hparams), axis)
+
+    def quick_model(*arguments, **named):
+        made = model(*arguments, **named)
+        return made._replace(init=jax.jit(made.init))
 
     def replace_unrecorded(record, /, **changes):
         before = set(READ)
@@ -185,6 +189,7 @@ def recorded():
         patch.setattr(algorithms, 'build', build_recorded)
         patch.setattr(memory, 'check', lambda config, shares_of: None)  # traces programs, too
         patch.setattr(dataclasses, 'replace', replace_unrecorded)
+        patch.setattr(models, 'build', sharing.once(quick_model))
         patch.setattr(experiment, 'views', sharing.once(quick_views, sharing.of_views))
         patch.setattr(data_lib, 'load', sharing.once(data_lib.load, lambda options: options.to_json()))
         toy_scenes.small_model(patch)
