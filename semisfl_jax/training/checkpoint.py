@@ -157,10 +157,10 @@ def read_encoder(folder: Path, round_number: int, tasks: Sequence[str]) -> dict[
     except Exception as error:  # as in `_read`
         raise UserError(f'the checkpoint {path} cannot be read ({first_line(error)[:100]})') from error
     of_tasks: dict[str, list[np.ndarray]] = {}
-    for name, leaf in read.items():
-        kind, task, *parts = re.findall(r"\['(\w+)'\]", name.removeprefix(_ENCODER)) or ['', '']
-        if name.startswith(_ENCODER) and task in tasks:
-            of_tasks.setdefault('/'.join((kind, *parts)), []).append(np.asarray(leaf))
+    for name in filter(lambda name: name.startswith(_ENCODER), read):
+        kind, task, *parts = re.findall(r"\['(\w+)'\]", name.removeprefix(_ENCODER))
+        if task in tasks:
+            of_tasks.setdefault('/'.join((kind, *parts)), []).append(np.asarray(read[name]))
     if not of_tasks or any(name.startswith("['algorithm'].clients") for name in read):
         raise UserError(f'{path} has no encoder of tasks that clients train together')
     return {name: np.mean(leaves, axis=0) for name, leaves in of_tasks.items()}
