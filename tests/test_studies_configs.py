@@ -316,7 +316,8 @@ def test_few_images_make_as_many_iterations_as_many(scale):
 
 def test_lambda_where_a_task_is_scarce():
     """In the last of 20 rounds, as the row says, from a lambda_0 of two digits; in both tables, by as many images."""
-    rows = [(table, row) for table in study('mfed_scarce', 'cpu').tables for row in table.rows if ', rho ' in row]
+    tables = study('mfed_scarce', 'cpu').tables[::2]
+    rows = [(table, row) for table in tables for row in table.rows if ', rho ' in row]
     assert len(rows) == 2 * 3 * 2
     for table, row in rows:
         config, (last, growth) = table.at(row, 'Segmentation').config, map(float, re.findall(r'\d\S*\d', row))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -86,7 +87,7 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
-    starts = configs if config.model.weights else configs[:1]  # with encoders of a run, each seed has its own
+    starts = configs if _is_run(config.model.weights) else configs[:1]  # with encoders of a run, each seed has its own
     parts = [build_parts(start, dataset, mesh) for start in starts] * (len(configs) // len(starts))
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
@@ -145,18 +146,22 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
         of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
     if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
         init = of_tasks[0].model.init
-        arrays = _encoder_of_run(Path(net.weights).expanduser(), config.seed)
+        arrays = _encoder_of_run(net.weights, config.seed) if _is_run(net.weights) else None
         encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom, arrays)
         model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))
         of_tasks[0] = of_tasks[0]._replace(model=model)
     return tuple(of_tasks)
 
 
-def _encoder_of_run(folder: Path, seed: int) -> dict[str, np.ndarray] | None:
-    """The encoder with which the finished run in `folder` ended, that of `seed` if it has several; None if it is a
-    file. UserError: there is no such run."""
-    if not folder.is_dir():
-        return None
+def _is_run(weights: str) -> bool:
+    """Whether `model.weights` is a folder."""
+    return os.path.isdir(os.path.expanduser(weights))
+
+
+def _encoder_of_run(weights: str, seed: int) -> dict[str, np.ndarray]:
+    """The encoder with which the finished run in a folder ended, that of `seed` if it has several. UserError: there is
+    no such run."""
+    folder = Path(weights).expanduser()
     home = folder / f'seed_{seed}' if any(folder.glob('seed_*')) else folder
     try:
         tasks = file_io.read_object(home / 'config.json')['data']['tasks']
@@ -164,7 +169,9 @@ def _encoder_of_run(folder: Path, seed: int) -> dict[str, np.ndarray] | None:
         return checkpoint.read_encoder(home / 'checkpoints', rounds, tasks)
     except (UserError, KeyError) as error:
         use = 'give a finished run of m_fed or mfed_fl that has this seed, or one of a single seed'
-        raise UserError(f"config.model.weights='{folder}': no encoder of seed {seed} there ({error}); {use}") from error
+        raise UserError(
+            f"config.model.weights='{weights}': no encoder of seed {seed} there ({error}); {use}"
+        ) from error
 
 
 def build_federations(
