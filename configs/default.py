@@ -102,6 +102,8 @@ class Data:
     tasks: tuple[str, ...] = key((), feature='tasks')  # dense tasks, for methods that train them: of 'semseg', 'parts',
     # 'saliency', 'edges', 'depth', 'stuff', 'keypoints', those that the data set has; client n works on task n mod
     # their number
+    images_of_tasks: tuple[int, ...] = key((), feature='tasks')  # dense tasks: how many images the clients of each task
+    # share, in the order of `tasks`, in place of num_unlabeled; 0: all that have a truth for it; (): as num_unlabeled
     task_images: str = key('shared', choices=('shared', 'disjoint'), feature='tasks')  # shared: the clients of each
     # task divide all images that have a truth for it | disjoint: all clients divide the images
     residency: str = key('device', choices=('device', 'host'))  # host: client images stay in host memory, for sets too
@@ -167,7 +169,8 @@ class Model:
     output_stride: int = key(8, feature='tasks')  # dense tasks: of the encoder's last map: 8, 16 or 32 (dilation in
     # place of stride)
     weights: str = key('', feature='tasks')  # dense tasks: a file with which encoders start: a PyTorch state dict of
-    # torchvision's ResNet, or this package's own names (.npz, .safetensors, .pth)
+    # torchvision's ResNet, or this package's own names (.npz, .safetensors, .pth) | the folder of a finished run of
+    # m_fed or mfed_fl: the mean of the encoders of its tasks; of several seeds, each seed starts with its own
     projection: str = key('mlp', choices=('mlp', 'linear', 'none'), part='projection head')  # the projection head
     projection_dim: int = key(128, at_least=1, part='projection head', idle={'model.projection': 'none'})  # its outputs
     convolution: str = key('auto', choices=('auto', 'direct', 'winograd', 'native', 'patches'))  # winograd: direct,

@@ -2,7 +2,7 @@
 
 import functools
 
-from configs.studies import feddure, mfed, scales, shvr
+from configs.studies import feddure, mfed, mfed_scarce, scales, shvr
 from semisfl_jax.config import command_line
 from tests import runs
 
@@ -42,6 +42,7 @@ ALL = [
     *((name, scale) for name in CELLS_OF_LABELED for scale in (feddure if 'feddure' in name else shvr).COSTS),
     *(('shvr_table1', scale) for scale in ('long', 'one_round')),
     *((name, scale) for name in CELLS_OF_MFED for scale in mfed.COSTS),
+    *(('mfed_scarce', scale) for scale in mfed_scarce.COSTS),
 ]
 
 

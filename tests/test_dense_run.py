@@ -4,16 +4,19 @@ import dataclasses
 import json
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, tasks
 from semisfl_jax import runs as runs_lib
+from semisfl_jax.algorithms import task_model
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.data.partition import check_tasks
 from semisfl_jax.studies import collect, statistics
 from semisfl_jax.studies.spec import Measure
+from semisfl_jax.training import load
 from tests import runs, toy_scenes
 from tests.needs import changes
 from tests.studies_words import study
@@ -105,6 +108,15 @@ def test_clients_of_a_task_divide_its_images_whatever_other_tasks_there_are():
     assert sorted(np.concatenate(disjoint)) == list(range(toy_scenes.TRAIN))
 
 
+def test_a_task_with_few_images_has_some_of_those_it_has_with_many_and_the_others_what_they_have():
+    few, many, as_ever = (split(**counts) for counts in (FEW, {'data__images_of_tasks': (30, 0)}, {}))
+    assert sum(map(len, few[::2])) == 10
+    assert set(np.concatenate(few[::2])) < set(np.concatenate(many[::2]))
+    for rows, others in zip(few[1::2], as_ever[1::2], strict=True):
+        np.testing.assert_array_equal(rows, others)
+
+
+FEW = {'data__images_of_tasks': (10, 0)}
 HOST = {'data__residency': 'host', 'seeds': '0,1', 'parallel__trials': 'loop'}
 
 
@@ -127,6 +139,22 @@ def test_a_run_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path, al
         assert (values[0] == values[1]) == (scores == 'trivial_scores')  # which are of the same maps
 
 
+@pytest.mark.slow
+def test_a_run_starts_with_the_encoders_of_another(tmp_path):
+    """Each seed with its own, whether it is alone or not: the mean over tasks, to the bit."""
+    first, start = tmp_path / 'first', {'model__weights': str(tmp_path / 'first'), **FEW}
+    assert train(first, seeds='0,1') == 0
+    assert train(tmp_path / 'seeds', seeds='0,1', **start) == 0
+    assert train(tmp_path / 'one', seed=1, **start) == 0
+    assert runs.lines(tmp_path / 'seeds' / 'seed_1') == runs.lines(tmp_path / 'one')
+    folders = {first / 'seed_1': None, tmp_path / 'one': 0}
+    ended, begun = (load.state(folder, load.experiment(folder), number)[1] for folder, number in folders.items())
+    encoders = [task_model.part(ended.student, name).bottom for name in toy_scenes.TASKS]
+    mean = jax.tree.map(lambda *leaves: np.mean(leaves, axis=0), *encoders)
+    for name in toy_scenes.TASKS:
+        jax.tree.map(np.testing.assert_array_equal, task_model.part(begun.student, name).bottom, mean)
+
+
 @pytest.mark.parametrize(
     ('wrong', 'key'),
     [
@@ -139,6 +167,11 @@ def test_a_run_goes_on_and_equals_its_trial_with_images_on_the_host(tmp_path, al
         ({'augment__supervised': 'strong'}, "augment.supervised='strong'"),
         ({'algorithm': 'semisfl', 'data__tasks': (), 'local__epochs': 0, 'k_s': 2}, "model.name='scene_net'"),
         ({'mfed__weight': 1.5}, 'mfed.weight=1.5'),
+        ({'data__images_of_tasks': (10,)}, 'data.images_of_tasks=(10,)'),
+        ({'data__images_of_tasks': (10, 4)}, 'gives depth 4 images for 5 clients'),
+        ({'data__images_of_tasks': (10, 999)}, 'data.images_of_tasks=999'),
+        ({**FEW, 'data__task_images': 'disjoint'}, "data.task_images='shared'"),
+        ({'model__weights': '.'}, "model.weights='.'"),
     ],
 )
 def test_wrong_input_names_its_key(tmp_path, capsys, wrong, key):

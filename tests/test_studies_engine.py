@@ -8,7 +8,7 @@ import pytest
 
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import engine, plan
-from semisfl_jax.studies.spec import Measure
+from semisfl_jax.studies.spec import Measure, Table
 from tests import runs, studies_toy
 from tests.studies_toy import started
 
@@ -57,6 +57,19 @@ def test_runs_of_other_processes_come_last(tmp_path):
 
         engine.run(studies_toy.study(), {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path), say)
     assert started(tmp_path / 'root') == [*names[1:], names[0]]
+
+
+def test_the_run_whose_encoder_another_starts_with_is_made_before_it(tmp_path):
+    plain, first = studies_toy.cell('semisfl', 1.0), studies_toy.cell('fedswitch', 0.5)
+    cells = plain, dataclasses.replace(plain, column='after', encoder=first)
+    study = plan.with_given(dataclasses.replace(studies_toy.study(), tables=(Table('A', cells),)), {'k_s': 3})
+    jobs, root = plan.jobs(study), tmp_path / 'root'
+    assert [job.changes.get('algorithm') for job in jobs] == [None, 'fedswitch', None]
+    assert [job.changes['k_s'] for job in jobs] == [3, 3, 3]
+    folder = engine.run(study, {}, str(root), studies_toy.launcher(tmp_path))
+    assert started(root) == [job.name for job in jobs]
+    assert f'--workdir=runs/{jobs[1].name} && ' in (folder / 'report.md').read_text()
+    assert f'--config.model.weights=there/{jobs[1].name}' in jobs[2].options(root='there')
 
 
 def test_a_part_of_it_from_the_command_line(tmp_path):

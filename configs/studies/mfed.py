@@ -51,6 +51,7 @@ TITLES = {
     'parts': 'Parts',
     'saliency': 'Saliency',
     'edges': 'Edges',
+    'depth': 'Depth',
     'stuff': 'Stuff',
 }  # of columns
 DELTA = 'Delta_m'

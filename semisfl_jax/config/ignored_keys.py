@@ -89,10 +89,11 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
     late = flat['failures.deadline_seconds']  # the other costs decide which clients are late
     cost = ['cost.server_teraflops'] if late else [key for key in _group(flat, 'cost') if key != 'cost.enabled']
     counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # labeled rows have them, too
-    no_clients = f'{method.name} has no clients'
+    no_clients, counts_of_tasks = f'{method.name} has no clients', flat['data.images_of_tasks']
     for idle, is_idle, why in (
         (_group(flat, 'federation'), not method.clients, no_clients),
         (['data.num_unlabeled'], not method.clients and not adapts, no_clients),
+        (['data.num_unlabeled'], bool(counts_of_tasks), f'data.images_of_tasks={tuple(counts_of_tasks)}'),
         (['consistency_weight', 'clustering_weight'], not counts, f"pseudo_labels='{pseudo_labels}'"),
         (
             ['k_s_rule'],

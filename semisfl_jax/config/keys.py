@@ -26,6 +26,7 @@ from semisfl_jax.core.keys import Field, choices_of, range_of, rules
 # default such a key is not part of what identifies an experiment, so that folders keep their names.
 ADDED: Mapping[str, Any] = {
     'data.eval_split': 'test',
+    'data.images_of_tasks': [],
     'data.num_validation': 0,
     'model.recompute': False,
     'pseudo_labels': 'method',

@@ -27,7 +27,7 @@ from semisfl_jax.data.dataset import Dataset, blocks
 from semisfl_jax.tasks import IGNORED
 
 # Settings that are present only where they are in use, and what stands for their absence
-UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'mismatch': -1.0, 'num_validation': 0}
+UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'images_of_tasks': [], 'mismatch': -1.0, 'num_validation': 0}
 
 
 def settings(config: ConfigDict) -> dict:
@@ -59,7 +59,9 @@ def settings(config: ConfigDict) -> dict:
         used['classes_per_client'] = fed.classes_per_client
     if config.data.num_validation:
         used['num_validation'] = config.data.num_validation
-    if config.data.num_unlabeled:
+    if config.data.images_of_tasks:
+        used['images_of_tasks'] = list(config.data.images_of_tasks)
+    elif config.data.num_unlabeled:
         used['num_unlabeled'] = config.data.num_unlabeled
     if fed.mismatch != UNUSED['mismatch']:
         used['mismatch'] = float(fed.mismatch)
@@ -91,6 +93,7 @@ def faults(config: ConfigDict) -> Iterator[str]:
             f'data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}; '
             'every client needs an image, use more, or 0 for all'
         )
+    yield from _faults_of_counts(config)
     if -1 < fed.mismatch < 0:
         yield f'federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none'
     if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):
@@ -101,6 +104,23 @@ def faults(config: ConfigDict) -> Iterator[str]:
     for key, value in (('num_clients', fed.num_clients), ('num_active', fed.num_active)):
         if tasks and value % tasks:
             yield f'federation.{key}={value} cannot be shared equally by {tasks} tasks; use a multiple of {tasks}'
+
+
+def _faults_of_counts(config: ConfigDict) -> Iterator[str]:
+    """Of the numbers of images that tasks have each."""
+    counts, names = config.data.images_of_tasks, config.data.tasks
+    given = f'data.images_of_tasks={tuple(counts)}'
+    if counts and len(counts) != len(names):
+        yield f'{given} has {len(counts)} numbers for {len(names)} tasks; give one for each of data.tasks, in its order'
+    if counts and config.data.task_images != 'shared':
+        yield f"{given} needs data.task_images='shared': clients that divide the images cannot choose how many"
+    for name, count in zip(names, counts, strict=False):
+        clients = config.federation.num_clients // len(names)
+        if type(count) is not int or count < 0 or 0 < count < clients:
+            yield (
+                f'{given} gives {name} {count!r} images for {clients} clients, each of which needs one; '
+                f'use {clients} or more, or 0 for all'
+            )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -147,7 +167,8 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     classes depend on those of its labeled images. With mu = 0 the labels are ignored: the images are discarded, or
     dealt among the unlabeled ones (`ignored_labeled`). `client_labels` -1 splits as 0 does, but clients know the labels
     of the images they hold; without a server phase (k_s = 0) they also get the server's images, by `labeled_partition`
-    if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each.
+    if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each, of as many images as
+    `images_of_tasks` says: with few, a task has some of those that it would have with many.
 
     The same data and settings always give the same partition. `config` is whole, as `config.check` accepts it.
     UserError: invalid settings, or settings that the data set cannot satisfy.
@@ -221,7 +242,8 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     remaining = np.array([len(rows) for rows in pool])
     available = int(remaining.sum())
     wanted = chosen.get('num_unlabeled', available)
-    for key, value in (('federation.num_clients', chosen['num_clients']), ('data.num_unlabeled', wanted)):
+    of_tasks = 'data.images_of_tasks' if 'images_of_tasks' in chosen else 'data.num_unlabeled'
+    for key, value in (('federation.num_clients', chosen['num_clients']), (of_tasks, wanted)):
         if value > available:
             raise UserError(
                 f'config.{key}={value}: only {available:,} unlabeled images are left; use fewer, or fewer labels'
@@ -277,12 +299,13 @@ def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
                 f"for its task, {names[empty[0] % len(names)]}; use fewer clients, or 'shared'"
             )
         return dataclasses.replace(whole, client_index=tuple(part.astype(np.int32) for part in parts))
-    by_task = []
-    for name, known in zip(names, rows, strict=True):
+    by_task, counts = [], chosen.get('images_of_tasks', [0] * len(names))
+    for name, known, count in zip(names, rows, counts, strict=True):
         seed = int(rng.host(chosen['seed'], 'task', name).integers(2**31))
+        used = {'num_unlabeled': count} if count else {}
         of_task = _make(
             dataclasses.replace(dataset, train_labels=dataset.train_labels[known]),
-            {**chosen, 'seed': seed, 'num_clients': chosen['num_clients'] // len(names)},
+            {**chosen, **used, 'seed': seed, 'num_clients': chosen['num_clients'] // len(names)},
         )
         by_task.append([known[part].astype(np.int32) for part in of_task.client_index])
     interleaved = tuple(part for of_number in zip(*by_task, strict=True) for part in of_number)

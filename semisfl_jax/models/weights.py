@@ -1,4 +1,4 @@
-"""Starts encoders from a local file of weights, by name and shape."""
+"""Starts encoders from a local file of weights, or from those of a run, by name and shape."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ENDINGS = ('.npz', '.safetensors', '.pth', '.pt')
 _OWN = ('params/', 'batch_stats/')  # first parts of this package's own names
 
 
-def load_encoder(path: str, variables: Variables) -> Variables:
+def load_encoder(path: str, variables: Variables, arrays: Mapping[str, np.ndarray] | None = None) -> Variables:
     """The variables of an encoder with all values replaced by those of a file.
 
     Names in the file are those of a PyTorch state dict of torchvision's ResNet ('layer1.0.conv1.weight', …; its
@@ -34,11 +34,12 @@ def load_encoder(path: str, variables: Variables) -> Variables:
     Args:
       path: a file .npz; .safetensors, which needs the package safetensors; or .pth or .pt, which needs PyTorch.
       variables: of the encoder, {'params': …, 'batch_stats': …}: `SplitParams.bottom` of a model for dense tasks.
+      arrays: in place of those of a file, {name: array}; `path` is then only named in messages.
 
     Raises:
       UserError: the file cannot be read, or its names and shapes are not exactly the encoder's.
     """
-    arrays = _read(path)
+    arrays = _read(path) if arrays is None else arrays
     own = any(name.startswith(_OWN) for name in arrays)
     given = arrays if own else {name: array for name, array in arrays.items() if not _LEFT_OUT.match(name)}
     leaves = flatten_dict(variables)

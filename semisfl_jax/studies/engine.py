@@ -166,7 +166,8 @@ class Session:
         """`jobs`, each time the first in whose folder no other process is, so that studies divide runs they share."""
         left = list(jobs)
         while left:
-            job = next((job for job in left if not _busy(self.home / plan.RUNS / job.name)), left[0])
+            busy = {each.name: _busy(self.home / plan.RUNS / each.name) for job in left for each in job.needed}
+            job = next((job for job in left if not any(busy[each.name] for each in job.needed)), left[0])
             left.remove(job)
             yield job
 
@@ -178,7 +179,8 @@ class Session:
         """
         folder, log = self.home / plan.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
         self.show(f'[{self.ended + 1}/{self.count}] {text}')
-        self._wait(folder)
+        for needed in job.needed:
+            self._wait(self.home / plan.RUNS / needed.name)
         if enough() or self.finished(job):
             return None
         machine, before = collect.this_machine(), _processor_seconds()
@@ -199,7 +201,8 @@ class Session:
         """Executes a run as a process, and returns its exit status."""
         program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
         config = job.base if plan.is_path(job.base) else load.CONFIGS / f'{job.base}.py'
-        command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *job.options()]
+        options = job.options(root=folder.parent)
+        command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *options]
         paths = [str(Path(semisfl_jax.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
         with log.open('w') as out:

@@ -34,11 +34,19 @@ class Job(NamedTuple):
     changes: dict[str, Any]  # flat key -> value: differences of its configuration from the base
     seeds: tuple[int, ...]
     rounds: int
+    first: Job | None = None  # the run with whose encoder it starts
 
-    def options(self, hidden: bool = True) -> list[str]:
-        """The options of its command; without `hidden`, those specific to this machine are left out."""
-        keys = [key for key in self.changes if hidden or key not in HIDDEN]
-        return [f'--config.{key}={_word(self.changes[key])}' for key in sorted(keys)]
+    @property
+    def needed(self) -> list[Job]:
+        """The runs to be made for it, in their order: `first`, if there is one, and itself."""
+        return [*(self.first.needed if self.first else []), self]
+
+    def options(self, hidden: bool = True, root: str | Path = 'runs') -> list[str]:
+        """The options of its command; without `hidden`, those specific to this machine are left out. `root` is the
+        folder of the folders of all runs."""
+        changes = self.changes | ({'model.weights': Path(root, self.first.name)} if self.first else {})
+        keys = [key for key in changes if hidden or key not in HIDDEN]
+        return [f'--config.{key}={_word(changes[key])}' for key in sorted(keys)]
 
     def words(self) -> list[str]:
         """The quoted words of the command that executes the run on any machine, from `HOME`."""
@@ -48,8 +56,9 @@ class Job(NamedTuple):
         return ['python', *program, *map(_quoted, [f'--config={file}', *self.options(hidden=False)])]
 
     def command(self) -> str:
-        """The same as a line."""
-        return ' '.join(self.words())
+        """The same as a line; before it, that of the run whose encoder it needs."""
+        first = f'{self.first.command()} --workdir=runs/{self.first.name} && ' if self.first else ''
+        return first + ' '.join(self.words())
 
 
 def is_path(base: str) -> bool:
@@ -60,8 +69,9 @@ def is_path(base: str) -> bool:
 def with_given(study: Study, given: Mapping[str, Any]) -> Study:
     """The study with flat keys of the command line changed in all its runs; UserError: cells differ in a given key, or
     a method does not have the given setting."""
+    cells = [each for cell in study.cells() for each in (cell, cell.encoder) if each]
     for key in given:
-        values = sorted({json.dumps(keys.flat(cell.config)[key]) for cell in study.cells()})
+        values = sorted({json.dumps(keys.flat(cell.config)[key]) for cell in cells})
         if len(values) > 1:
             differing = f'is not the same in all runs of {study.name}:{study.scale} ({", ".join(values)})'
             raise UserError(f'config.{key} {differing}; omit it')
@@ -86,7 +96,8 @@ def changed(cell: Cell, values: Mapping[str, Any], given: Collection[str] = ()) 
         for key, value in keys.flat(config).items()
         if (value != old[key] or key in cell.changes or key in given) and key != 'official_keys'
     }
-    return dataclasses.replace(cell, config=config.lock(), changes=changes)
+    encoder = cell.encoder and changed(cell.encoder, values, given)
+    return dataclasses.replace(cell, config=config.lock(), changes=changes, encoder=encoder)
 
 
 def jobs_of(cell: Cell) -> list[Job]:
@@ -102,24 +113,26 @@ def job(cell: Cell, seeds: tuple[int, ...]) -> Job:
     seed_values = {'seed': seeds[0], 'seeds': ()} if single else {'seed': 0, 'seeds': seeds}
     config = cell.config.copy_and_resolve_references().unlock()
     config.update(seed_values)
+    first = job(cell.encoder, seeds) if cell.encoder else None
     identity = f'{config_lib.identity_hash(config_lib.resolve(config))} {config.rounds}'
+    identity += f' {first.name}' if first else ''
     changes = {key: value for key, value in cell.changes.items() if key not in seed_values}
     changes |= {'seed': seeds[0]} if single else {'seeds': seeds}
     if not single and config.parallel.devices == 1:
         changes['parallel.devices'] = 0  # as many as fit, which changes no number of several seeds
     name = f'{Path(cell.base).stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
-    return Job(name, cell.base, changes, seeds, config.rounds)
+    return Job(name, cell.base, changes, seeds, config.rounds, first)
 
 
 def jobs(study: Study) -> list[Job]:
-    """The runs of all cells in their order, each once."""
-    return list({job.name: job for cell in study.cells() for job in jobs_of(cell)}.values())
+    """The runs of all cells in their order, each once, and after those whose encoders they need."""
+    return list({each.name: each for cell in study.cells() for job in jobs_of(cell) for each in job.needed}.values())
 
 
 def command(jobs: Sequence[Job]) -> str:
     """The command that executes the runs of a cell; runs that differ only in their seeds become a loop."""
-    if len(jobs) < 2:
-        return ''.join(job.command() for job in jobs)
+    if len(jobs) < 2 or jobs[0].first:
+        return '; '.join(job.command() for job in jobs)
     seeds = ' '.join(str(seed) for job in jobs for seed in job.seeds)
     words = [word for word in jobs[0].words() if not word.startswith('--config.seed=')]
     return f'for seed in {seeds}; do {" ".join(words)} --config.seed=$seed; done'
@@ -130,6 +143,8 @@ def check(study: Study) -> None:
     for cell in study.cells():
         try:
             config_lib.check(cell.config)
+            if cell.encoder:
+                config_lib.check(cell.encoder.config)
             if cell.config.pseudo_labels == 'true' and 'oracle' not in f'{cell.row} {cell.column}'.lower():
                 raise UserError(f"config.pseudo_labels='true' is an oracle; name its row so: '{cell.row} (oracle)'")
             if (split := cell.config.data.eval_split) != 'test':

@@ -76,6 +76,7 @@ class Cell:
     changes: Mapping[str, Any]  # flat key -> value: differences of `config` from the base
     published: Paper | None = None  # the paper's number for this cell, regardless of the data of the run
     measure: Measure = ACCURACY
+    encoder: Cell | None = None  # of the run that is made first, and with whose encoder this one starts
 
     @property
     def paper(self) -> Paper | None:
@@ -87,7 +88,7 @@ class Cell:
             return None
         if self.config.pseudo_labels != 'method':
             return None
-        all_of_it = published.labels is None and not data.num_unlabeled
+        all_of_it = published.labels is None and not data.num_unlabeled and not any(data.images_of_tasks)
         return published if published.differs or all_of_it or data.num_labeled == published.labels else None
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import importlib.metadata
+import json
 import logging
+import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -20,6 +22,7 @@ import semisfl_jax
 from semisfl_jax.core.errors import UserError, first_line, shorten, warn
 
 _STATE, _ABOUT = 'state', 'about'  # the items of a checkpoint
+_ENCODER = "['algorithm'].student.bottom"  # of a state of dense tasks: by kind and task
 _ALONE = ocp.options.MultiprocessingOptions(primary_host=0, active_processes={0})  # without waiting for other processes
 _PACKAGES = ('jax', 'jaxlib', 'flax', 'optax', 'orbax-checkpoint', 'numpy')  # that the numbers of a run may depend on
 
@@ -133,6 +136,34 @@ def read(folder: Path, round_number: int, template: Any, identity: Identity) -> 
     if fault:
         raise UserError(f'the checkpoint of round {round_number} in {folder} cannot be used: {fault}')
     return state
+
+
+def read_encoder(folder: Path, round_number: int, tasks: Sequence[str]) -> dict[str, np.ndarray]:
+    """The encoder of a checkpoint of M-Fed or of FL per task, as the mean over its `tasks`, by the names of
+    `models.load_encoder`.
+
+    Raises:
+      UserError: the checkpoint is damaged, or of another method.
+    """
+    path = folder / str(round_number)
+    try:
+        with _quiet():
+            with _checkpointer(ocp.JsonCheckpointHandler) as checkpointer:
+                named = checkpointer.restore(path.absolute() / _ABOUT)['leaves']
+            shapes = {name: text.split(' ', 1) for name, text in named.items()}
+            abstract = {name: np.empty(json.loads(shape), kind) for name, (kind, shape) in shapes.items()}
+            with _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
+                read = checkpointer.restore(path.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
+    except Exception as error:  # as in `_read`
+        raise UserError(f'the checkpoint {path} cannot be read ({first_line(error)[:100]})') from error
+    of_tasks: dict[str, list[np.ndarray]] = {}
+    for name in filter(lambda name: name.startswith(_ENCODER), read):
+        kind, task, *parts = re.findall(r"\['(\w+)'\]", name.removeprefix(_ENCODER))
+        if task in tasks:
+            of_tasks.setdefault('/'.join((kind, *parts)), []).append(np.asarray(read[name]))
+    if not of_tasks or any(name.startswith("['algorithm'].clients") for name in read):
+        raise UserError(f'{path} has no encoder of tasks that clients train together')
+    return {name: np.mean(leaves, axis=0) for name, leaves in of_tasks.items()}
 
 
 def remove_after(folder: Path, round_number: int) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +20,7 @@ from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.algorithms.task_model import TaskModel
 from semisfl_jax.config import failures
 from semisfl_jax.config.resolve import count_devices
-from semisfl_jax.core import frequency, machine, rng
+from semisfl_jax.core import file_io, frequency, machine, rng
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Algorithm, Array, Federation, Views
@@ -78,20 +80,21 @@ def build(config: ConfigDict) -> Experiment:
 
 
 def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
-    """As `build`, R trials whose configurations differ only in `seed`; they share model, algorithm and one copy of the
-    images."""
+    """As `build`, R trials whose configurations differ only in `seed`; they share one copy of the images, and model and
+    algorithm but for the first state with `model.weights`."""
     config = configs[0]
     mesh = core.make_mesh(count_devices(config))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
-    parts = build_parts(config, dataset, mesh)
+    starts = configs if _is_run(config.model.weights) else configs[:1]  # with encoders of a run, each seed has its own
+    parts = [build_parts(start, dataset, mesh) for start in starts] * (len(configs) // len(starts))
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
         federations = core.replicate(mesh, federations)
     return [
-        assemble(trial, dataset, partition, parts, core.replicate(mesh, rng.root(trial.seed)), federation)
-        for trial, partition, federation in zip(configs, partitions, federations, strict=True)
+        assemble(trial, dataset, partition, own, core.replicate(mesh, rng.root(trial.seed)), federation)
+        for trial, partition, own, federation in zip(configs, partitions, parts, federations, strict=True)
     ]
 
 
@@ -143,10 +146,32 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
         of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
     if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
         init = of_tasks[0].model.init
-        encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom)
+        arrays = _encoder_of_run(net.weights, config.seed) if _is_run(net.weights) else None
+        encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom, arrays)
         model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))
         of_tasks[0] = of_tasks[0]._replace(model=model)
     return tuple(of_tasks)
+
+
+def _is_run(weights: str) -> bool:
+    """Whether `model.weights` is a folder."""
+    return os.path.isdir(os.path.expanduser(weights))
+
+
+def _encoder_of_run(weights: str, seed: int) -> dict[str, np.ndarray]:
+    """The encoder with which the finished run in a folder ended, that of `seed` if it has several. UserError: there is
+    no such run."""
+    folder = Path(weights).expanduser()
+    home = folder / f'seed_{seed}' if any(folder.glob('seed_*')) else folder
+    try:
+        tasks = file_io.read_object(home / 'config.json')['data']['tasks']
+        rounds = file_io.read_object(home / 'summary.json')['rounds']  # written at the end
+        return checkpoint.read_encoder(home / 'checkpoints', rounds, tasks)
+    except (UserError, KeyError) as error:
+        use = 'give a finished run of m_fed or mfed_fl that has this seed, or one of a single seed'
+        raise UserError(
+            f"config.model.weights='{weights}': no encoder of seed {seed} there ({error}); {use}"
+        ) from error
 
 
 def build_federations(

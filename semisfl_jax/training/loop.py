@@ -194,7 +194,8 @@ def _start(run: Run) -> LoopState:
         init = init_state(first).lower(first.key).compile()
         with hosts.together():
             memory.check('initial state', init, run.config)
-        states = [init(trial.key) for trial in run.trials]
+        inits = (init if trial.algorithm is first.algorithm else init_state(trial) for trial in run.trials)
+        states = [of_trial(trial.key) for of_trial, trial in zip(inits, run.trials, strict=True)]
         controllers, totals = [init_controller(first) for _ in states], [RunTotals() for _ in states]
         return LoopState(0, driver.stack(states), controllers, totals, [[] for _ in states])
     run.emit(events.Resumed(restored.round))
