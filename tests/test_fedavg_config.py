@@ -1,16 +1,12 @@
 """configs/fedavg.py: the models and the protocol of FedAvg's paper, and its command on digits."""
 
-import json
-
 import jax
 import numpy as np
 import pytest
 
-import launch
 from configs import fedavg
 from semisfl_jax import config as config_lib
 from semisfl_jax import data, models
-from tests import runs
 from tests.architectures import count
 
 
@@ -45,13 +41,3 @@ def test_the_protocol_of_the_paper():
         assert {len(np.unique(labels[rows])) for rows in split.client_index} == {classes}
     assert (config.federation.num_active, config.local.epochs, config.batch_size) == (10, 1, 10)
     assert (config.momentum, config.weight_decay, config.lr) == (0.0, 0.0, config.lr_min)
-
-
-@pytest.mark.slow
-def test_its_command_on_digits(tmp_path):
-    """Five clients of a hundred images or so take ten steps a round, and learn in three."""
-    words = [f'--config={runs.ROOT}/configs/fedavg.py', '--config.data.name=digits', f'--workdir={tmp_path}/run']
-    words += ['--config.model.name=mcmahan_2nn', '--config.federation.num_clients=10', '--config.rounds=3']
-    assert launch.main(['launch.py', *words]) == 0
-    records = [json.loads(line) for line in runs.lines(tmp_path / 'run')]
-    assert records[-1]['student_accuracy'] > 0.8

@@ -48,13 +48,6 @@ def test_accuracy_is_drawn_in_per_cent_with_bands_of_a_standard_error(drawn):
     assert (ax.get_xlabel(), ax.get_ylabel()) == ('Traffic (GiB)', 'Test accuracy (%)')
 
 
-def test_k_s_holds_until_the_next_round(drawn):
-    _, ax = drawn()
-    curves.k_s(ax, [curves.Curve('SemiSFL', np.array([1.0, 2.0, 3.0]), np.array([20.0, 20.0, 13.0]), np.full(3, NAN))])
-    (line,) = ax.lines
-    assert (points(line), line.get_drawstyle()) == ([[1, 20], [2, 20], [3, 13]], 'steps-post')
-
-
 def test_pseudo_labels_show_what_is_confident_and_what_is_wrong(drawn, monkeypatch):
     right = TWO[0]._replace(mean=np.array([0.9, 0.95]), error=np.array([0.01, 0.02]))
     monkeypatch.setattr(collect, 'curves', lambda groups, key: [TWO[0]] if key == 'mask_rate' else [right])
@@ -71,15 +64,6 @@ def test_the_partition_has_a_bubble_where_there_are_images(drawn):
     assert bubbles.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1]]  # client, class
     sizes = bubbles.get_sizes()
     np.testing.assert_allclose(sizes / sizes.max(), [4 / 16, 1 / 16, 1])
-
-
-def test_labeled_images_have_a_panel(drawn, monkeypatch):
-    unlabeled, labeled = np.full((15, 2), 7), np.eye(15, 2, dtype=int) * 3
-    monkeypatch.setattr(collect, 'holdings', lambda folder: np.stack([unlabeled, labeled]))
-    figure = draw.FIGURES['partition'].draw(SimpleNamespace(folder=None))
-    assert figure.axes[1].collections[0].get_offsets().tolist() == [[0, 0], [1, 1]]  # client, class
-    monkeypatch.setattr(collect, 'holdings', lambda folder: np.stack([unlabeled, 0 * labeled]))
-    assert len(draw.FIGURES['partition'].draw(SimpleNamespace(folder=None)).axes) == 1
 
 
 def test_confusion_is_a_share_of_the_true_class(drawn):
@@ -140,26 +124,6 @@ def test_the_gap(drawn, monkeypatch):
     assert points(right.lines[0]) == [[5, 90], [10, 95]]
 
 
-def test_points_of_feature_space_stand_by_class(drawn):
-    _, ax = drawn()
-    where = np.array([[0, 0], [2, 1], [4, 8], [10, 10]])
-    inside.feature_space(ax, where, np.array([3, 3, 3, 1]))
-    one, three = ax.collections
-    assert (one.get_offsets().tolist(), three.get_offsets().tolist()) == (where[3:].tolist(), where[:3].tolist())
-    assert [(*text.get_position(), text.get_text()) for text in ax.texts] == [(10, 10, '1'), (2, 1, '3')]  # medians
-    assert not np.array_equal(one.get_facecolor(), three.get_facecolor())
-
-
-def test_tsne_separates_what_is_far_apart():
-    rng = np.random.default_rng(0)
-    apart = np.concatenate([rng.normal(0, 1, (20, 6)), rng.normal(50, 1, (20, 6))])
-    plane = collect.tsne(apart)
-    np.testing.assert_array_equal(plane, collect.tsne(apart))
-    distance = np.linalg.norm(plane[:, None] - plane[None], axis=-1)
-    np.fill_diagonal(distance, np.inf)
-    assert (distance.argmin(axis=1) // 20 == np.arange(40) // 20).all()
-
-
 # --- maps of dense tasks
 
 
@@ -178,24 +142,6 @@ def test_classes_have_their_colors_and_pixels_without_truth_none(drawn):
     first, second = ([*np.round(to_rgb(color), 2), 1] for color in inside.class_colors(3, background=True)[1:])
     assert first != second
     np.testing.assert_array_equal(shown(ax.images[0]), [[WHITE, first], [second, CLEAR]])
-
-
-def test_probabilities_are_white_to_black(drawn):
-    _, ax = drawn()
-    inside.dense_map(ax, tasks.make('edges', 1), np.array([[0.0, 0.5], [1.0, 255]]), RED)
-    (white, _), (black, nothing) = shown(ax.images[0]).tolist()
-    assert (white, black, nothing) == (WHITE, [0, 0, 0, 1], CLEAR)
-
-
-@pytest.mark.parametrize(('name', 'numbers'), [('semseg', ['0', '1', '2']), ('keypoints', ['1', '2', '3'])])
-def test_a_figure_has_images_maps_and_a_key(name, numbers):
-    maps = np.zeros((2, 3, 4, 5), np.uint8)
-    with style.context():
-        figure = inside.predictions(np.zeros((3, 4, 5, 1), np.uint8), [(tasks.make(name, 3), *maps)])
-    assert len(figure.axes) == 3 * 3 + 1
-    key = figure.axes[-1]
-    assert [text.get_text() for text in key.get_yticklabels()] == numbers
-    assert key.get_ylabel() == tasks.make(name, 3).title
 
 
 def test_of_several_models_the_first_is_drawn(monkeypatch):
@@ -231,15 +177,3 @@ def test_of_several_models_the_first_is_drawn(monkeypatch):
     truth['depth'][::2, :2, 0], truth['depth'][1::2, 0] = [[5, 6]], [7, 8, 9]
     trial.dataset.test_sizes = np.array([[2, 1], [1, 3]] * 4)
     assert collect.predictions('run')[1][1][1].ravel().tolist() == [6, 8, 6, 8, 6, 8]
-
-
-def test_keypoints_are_dots(drawn):
-    _, ax = drawn()
-    inside.dense_map(ax, tasks.make('keypoints', 2), np.array([[0, 2], [1, 255]], np.uint8), RED)
-    (dots,) = ax.collections
-    assert dots.get_offsets().tolist() == [[1, 0], [0, 1]]  # column, row
-
-
-@pytest.mark.parametrize(('most', 'rows'), [(2, [0, 2]), (4, [0, 1, 2, 5]), (9, range(6))])
-def test_images_are_the_first_of_each_label(most, rows):
-    assert collect.various(np.array([3, 3, 1, 3, 1, 2]), most).tolist() == list(rows)

@@ -86,21 +86,6 @@ def test_empty_slots_switch(empty_slots, expected):
     assert int(np.sum(np.asarray(references.mask))) == expected
 
 
-@pytest.mark.slow
-def test_how_long_supervised_keys_stay():
-    """The paper's round: 640 unlabeled keys an iteration against two levels of 1,024, the supervised one full. Every
-    tenth iteration's keys enter it, too: it holds 1,024 supervised keys in iterations 1 to 10, 384 up to the 20th, and
-    none after; with a stride beyond K_u they stay throughout."""
-    supervised = References(jnp.zeros((1024, 2)), jnp.full(1024, 7), jnp.ones(1024, bool), jnp.ones(1024, bool))
-    push = jax.jit(queue.Queue.push_unlabeled)
-    for stride, expected in ((10, [1024] * 10 + [384] * 10 + [0] * 30), (51, [1024] * 50)):
-        state, seen = build('two_level', 1024, stride=stride).push_supervised(supervised), []
-        for t in range(50):
-            seen.append(int(jnp.sum(state.rings[0].labels == 7)))
-            state = push(state, batch(100, 640), jnp.int32(t))
-        assert seen == expected
-
-
 def test_single_ring_starts_as_random_unit_vectors():
     """As the authors' does: negatives until keys have taken their slots, zeros after the first emptying."""
     state, other = (build('single_ring', 6, 4, key=jax.random.key(seed)) for seed in (0, 1))
