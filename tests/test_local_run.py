@@ -69,8 +69,3 @@ def test_what_clients_keep_is_in_the_checkpoints(tmp_path, name):
 @pytest.mark.parametrize('name', ['fedavg', 'semifl'])
 def test_a_trial_that_goes_on_with_images_on_the_host_is_the_single_run(tmp_path, name):
     assert go_on(tmp_path, name, **TRIALS)
-
-
-def test_labels_at_clients_where_none_exist_are_named(tmp_path, capsys):
-    assert runs.run(tmp_path / 'run', algorithm='fedavg', local__objective='supervised') == 2
-    assert 'data.client_labels=0' in capsys.readouterr().err

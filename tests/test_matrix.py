@@ -37,7 +37,7 @@ INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
 # models with and without BatchNorm; the latter on one, of a method that splits models and of one that does not
 FORMS = {'fedprox', 'fed_sh', 'fed_svr'}
 OF_FORMS = {'resnet9', 'small_cnn'}
-ALIKE = {'cnn', 'vgg13', 'resnet9_plain', 'wresnet28x2'}
+ALIKE = {'cnn', 'vgg13', 'resnet9_plain', 'wresnet28x2', 'cnn13'}
 OF_ALIKE = {'semisfl', 'fedavg'}
 GROUPS = 'small_cnn cnn mlp5000 alexnet vgg13', 'resnet9 resnet9_plain wresnet28x2 cnn13 scene_net'  # of a process
 
