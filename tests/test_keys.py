@@ -78,7 +78,7 @@ VALUES = {
     'augment.randaugment': 'fixmatch',
     'augment.scale_max': 1.5,
     'data.client_labels': 30,
-    'data.images_of_tasks': (20, 30),
+    'data.images_of_tasks': (20, 25),
     'data.num_unlabeled': 1000,
     'data.pad_to': 10,
     'data.partition_seed': 7,
