@@ -234,6 +234,7 @@ def test_psi_starts_as_a_share_of_sigma():
     algorithm, state, _ = start('labels at the server', options=FedMatch(psi_start=0.3))
     state = algorithm.init(KEY)
     chex.assert_trees_all_equal(state.server, jax.tree.map(lambda w: 0.3 * w, trainable(state.student)))
+    assert jax.grad(fedmatch._size)(0.0) == 0  # an entry at 0 stays there
 
 
 def test_small_entries_of_psi_are_zero_in_evaluation():
