@@ -41,8 +41,8 @@ def test_help(capsys):
 
 
 def test_the_command_as_a_process(tmp_path):
-    """On a terminal that is not in UTF-8, which shows '?' for '±'."""
-    words = runs.words(tmp_path / 'run', algorithm='supervised_only', rounds=1, seeds='0,1')
+    """On a CPU that it divides, and a terminal that is not in UTF-8, which shows '?' for '±'."""
+    words = runs.words(tmp_path / 'run', algorithm='supervised_only', rounds=1, seeds='0,1', parallel__devices=2)
     environment = os.environ | {'PYTHONIOENCODING': 'ascii', 'JAX_PLATFORMS': 'cpu'}
     command = [sys.executable, 'launch.py', *words]
     result = subprocess.run(command, cwd=runs.ROOT, env=environment, capture_output=True, check=False)

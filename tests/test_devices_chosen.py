@@ -43,9 +43,7 @@ WHOLE, CUT = {'algorithm': 'semifl', 'parallel__devices': 0}, {'algorithm': 'sem
     [
         pytest.param(2, False, [WHOLE], {}, '2 2', marks=pytest.mark.slow),
         (8, False, [WHOLE, CUT], {}, '1 3'),  # as many as active clients; the same after another run
-        pytest.param(
-            3, False, [CUT | {'seeds': (0, 1, 2, 3)}], {}, '2 3', marks=pytest.mark.slow
-        ),  # a divisor of the number of trials
+        pytest.param(3, False, [CUT | {'seeds': (0, 1, 2, 3)}], {}, '2 3', marks=pytest.mark.slow),  # divides trials
         pytest.param(1, False, [CUT | {'parallel__devices': 3}], {}, '3 3', marks=pytest.mark.slow),
         pytest.param(8, False, [CUT], {'XLA_FLAGS': f'{FLAG}=2'}, '2 2', marks=pytest.mark.slow),  # as the user says
         pytest.param(8, False, [WHOLE], {'JAX_NUM_CPU_DEVICES': '2'}, '2 2', marks=pytest.mark.slow),

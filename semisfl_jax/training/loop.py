@@ -86,6 +86,7 @@ def train_resolved(
     """As `train`, for a configuration that is checked and resolved."""
     folder = None if folder is None else file_io.expand_home(folder, 'folder')
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
+    devices = count_devices(config)  # before any other use of JAX, after which a CPU cannot be divided
     listeners = [on_event] if on_event else []
     if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
         _emit(listeners, events.Finished(finished, folder, earlier=True))
@@ -93,7 +94,7 @@ def train_resolved(
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
     trials = load.build_trials(config, folder)
-    of_trials = count_devices(config) if config.seeds else 1
+    of_trials = devices if config.seeds else 1
     _emit(listeners, events.Described(describe(trials, of_trials), folder))
     driver = Driver(trials, config.parallel.trials, of_trials)
     run = Run(driver, config, RunFolder(folder, config, trials) if folder else None, listeners)
