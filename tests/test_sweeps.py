@@ -54,7 +54,7 @@ def test_every_sweep_resolves_and_tunes_on_seeds_that_no_study_has(name, scale):
     sweep = parse(name, scale).config.sweep
     sweeps.check(sweep)
     assert (sweep.name, sweep.scale, bool(sweep.warning)) == (name, scale, scale == 'smoke')
-    assert len(sweep.entries) == 8
+    assert len(sweep.entries) == 9
     studies = importlib.import_module('configs.studies.scales').SEEDS
     assert not set(sweep.seeds) & {seed for seeds in studies.values() for seed in seeds}
     for entry in sweep.entries:
