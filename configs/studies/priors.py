@@ -19,6 +19,7 @@ METHODS = {
     'FedSwitch-SL': {'algorithm': 'fedswitch_sl'},
     'SemiFL': {'algorithm': 'semifl'},
 }
+ORACLE = 'SemiSFL (oracle)'
 PARTS = {
     PRIORS: {},
     'counts of the round alone': {'prior.decay': 0.0},
@@ -43,7 +44,9 @@ def get_config(scale: str = '') -> ConfigDict:
         methods += [
             scales.cell(scale, row, column, 'cifar10', {**of_row, **changes}) for row, of_row in METHODS.items()
         ]
-        methods += scales.lines(scale, column, 'cifar10', changes)
+        # what learns from the server's labels alone is the same at any skew
+        lines = scales.LINES if partition == scales.UNIFORM else (ORACLE,)
+        methods += [scales.cell(scale, row, column, 'cifar10', {**scales.LINES[row], **changes}) for row in lines]
     for column, partition in columns(ALPHAS_OF_PARTS.get(scale, ALPHAS_OTHERWISE)).items():
         changes = {**METHODS[PRIORS], **partition, **seeds}
         parts += [scales.cell(scale, row, column, 'cifar10', {**changes, **of_row}) for row, of_row in PARTS.items()]
