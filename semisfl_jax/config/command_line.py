@@ -29,7 +29,7 @@ configurations
 {configs}
 
 studies: each reproduces a table or figure of a paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu,
-  full; those of SemiSFL also digits, mnist)
+  full; those of SemiSFL also digits, mnist, cifar)
 {studies}
 sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
 

@@ -36,7 +36,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
     devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
-        f'algorithm  {config.algorithm}, {seeds}, {config.rounds} rounds',
+        f'algorithm  {config.algorithm}, {config.rounds} rounds, {seeds}',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
         f'split      {labeled} at the server; {partition.num_clients} clients, '
