@@ -7,10 +7,12 @@ Its rule was chosen with seeds 0 to 9 of the digits and tried on MNIST, so there
 part in that, and has the seeds of Tables II and III, whose runs it shares. `study_tuned` compares tuned methods.
 """
 
+from functools import partial
+
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.studies.spec import Cell, Measure, Table
 
 PRIORS = 'SemiSFL + client priors'
 METHODS = {
@@ -28,6 +30,7 @@ PARTS = {
     'all anchors have C': {'prior.all_anchors': True},
     'labels as in SemiSFL': {'prior.weight': 0.0},
 }
+LABELS = {'Confident pseudo-labels that are wrong': 'impurity', 'Images without a confident label': 'masked_out'}
 SEEDS = scales.SEEDS | {'digits': tuple(range(10, 20)), 'mnist': tuple(range(10, 15))}
 # alpha of Dirichlet partitions, beside uniform ones
 ALPHAS = {'digits': (1.0, 0.5, 0.1, 0.05), 'mnist': (0.1, 0.05)}
@@ -39,11 +42,14 @@ def get_config(scale: str = '') -> ConfigDict:
     """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
     methods, parts, seeds = [], [], {'seeds': SEEDS[scale]}
+    labels: dict[str, list[Cell]] = {title: [] for title in LABELS}
     for column, partition in columns(ALPHAS.get(scale, ALPHAS_OTHERWISE)).items():
         changes = {**partition, **seeds}
-        methods += [
-            scales.cell(scale, row, column, 'cifar10', {**of_row, **changes}) for row, of_row in METHODS.items()
-        ]
+        for row, of_row in METHODS.items():
+            cell = partial(scales.cell, scale, row, column, 'cifar10', {**of_row, **changes})
+            methods.append(cell())
+            for title, kind in LABELS.items():
+                labels[title].append(cell(measure=Measure(kind)))
         # what learns from the server's labels alone is the same at any skew
         lines = scales.LINES if partition == scales.UNIFORM else (ORACLE,)
         methods += [scales.cell(scale, row, column, 'cifar10', {**scales.LINES[row], **changes}) for row in lines]
@@ -53,6 +59,7 @@ def get_config(scale: str = '') -> ConfigDict:
     tables = [
         Table('Test accuracy', tuple(methods), 'Method', PRIORS, ('values', 'accuracy_rounds')),
         Table('Parts', tuple(parts), PRIORS, PRIORS),
+        *(Table(title, tuple(cells), 'Method', PRIORS) for title, cells in labels.items()),
     ]
     return scales.study('priors', scale, PRIORS, tables, seeds=SEEDS)
 
