@@ -24,5 +24,5 @@ check = partial(scales.check, what='sweep')
 
 def methods() -> tuple[Entry, ...]:
     """Methods of classification with labels at the server. FedDure and Fed-SHVR are made for labels at the clients."""
-    whole = 'supervised_only', 'fedavg', 'fedprox', 'fedmatch', 'fedswitch', 'semifl'
-    return tuple(map(entry, (*whole, 'fedswitch_sl', 'semisfl', 'semisfl_prior')))
+    names = 'supervised_only', 'fedavg', 'fedprox', 'fedmatch', 'fedswitch', 'semifl', 'fedswitch_sl', 'semisfl'
+    return tuple(map(entry, (*names, 'semisfl_prior')))
