@@ -21,7 +21,6 @@ METHODS = {
     'FedSwitch-SL': {'algorithm': 'fedswitch_sl'},
     'SemiFL': {'algorithm': 'semifl'},
 }
-ORACLE = 'SemiSFL (oracle)'
 PARTS = {
     PRIORS: {},
     'counts of the round alone': {'prior.decay': 0.0},
@@ -50,9 +49,7 @@ def get_config(scale: str = '') -> ConfigDict:
             methods.append(cell())
             for title, kind in LABELS.items():
                 labels[title].append(cell(measure=Measure(kind)))
-        # what learns from the server's labels alone is the same at any skew
-        lines = scales.LINES if partition == scales.UNIFORM else (ORACLE,)
-        methods += [scales.cell(scale, row, column, 'cifar10', {**scales.LINES[row], **changes}) for row in lines]
+        methods += scales.lines(scale, column, 'cifar10', changes)
     for column, partition in columns(ALPHAS_OF_PARTS.get(scale, ALPHAS_OTHERWISE)).items():
         changes = {**METHODS[PRIORS], **partition, **seeds}
         parts += [scales.cell(scale, row, column, 'cifar10', {**changes, **of_row}) for row, of_row in PARTS.items()]

@@ -80,6 +80,8 @@ LINES = {
     'SemiSFL, no pseudo-labels': {'algorithm': 'semisfl', 'pseudo_labels': 'none'},
     'SemiSFL (oracle)': {'algorithm': 'semisfl', 'pseudo_labels': 'true'},
 }
+# Of LINES, those that learn from the server's labels alone: one run, however the clients' images are divided
+SERVER_ALONE = ('Supervised-only', 'SemiSFL, no pseudo-labels')
 # Rounds until accuracy is flat, by pilots with and without true labels (docs/reproduction.md)
 CONVERGED = {
     'digits': {'rounds': 600, 'lr_rounds': 0, 'checkpoint_every': 100},
@@ -145,6 +147,8 @@ def cell(
     Raises:
       UserError: `changes` has a key that does not exist.
     """
+    if row in SERVER_ALONE:
+        changes = {key: value for key, value in changes.items() if key not in dirichlet(0)} | UNIFORM
     base = STAND_IN.get(scale, base)
     file = importlib.import_module(f'semisfl_jax.configs.{base}')
     unchanged, config = file.get_config(), file.get_config(settings)
