@@ -27,7 +27,7 @@ COSTS = {  # scale -> what it uses and how long it takes, for the error message 
     'cpu': 'Fashion-MNIST, prepared beforehand, an hour or two on 2 cores',
     'digits': 'digits to convergence, ten seeds, half an hour to five hours on 2 cores, no download',
     'mnist': 'MNIST, prepared beforehand, to convergence, five seeds, a night on 2 cores',
-    'cifar': "CIFAR-10, prepared beforehand, the paper's CNN, three seeds, days on 2 cores",
+    'cifar': "CIFAR-10, prepared beforehand, the paper's CNN, three seeds, a night on 2 cores",
     'full': "the paper's data, 1,000 rounds and ten seeds, days on accelerators",
 }
 SEEDS = {
