@@ -1,8 +1,9 @@
 """What the scales of all studies have in common.
 
 `smoke` (digits) and `cpu` (Fashion-MNIST) are short, to try everything out. `digits` and `mnist` train small models
-until their accuracy no longer rises, with enough seeds to see differences of about a point. `cifar` does so on one of
-the paper's own data sets, with its smaller network and a fifth of its iterations. `full` is the paper.
+until their accuracy no longer rises, with enough seeds to see differences of about a point. `cifar` is one of the
+paper's own data sets, with its smaller network, a quarter of its labels and a fifth of its iterations. `full` is the
+paper.
 
 Differences from a file in configs/ are set here and in the studies, and appear in every command of a report.
 """
@@ -139,7 +140,7 @@ def cell(
       scale: of SEEDS.
       row, column: its place.
       base: file in configs/ without .py; at small scales always the stand-in.
-      changes: flat, what the study changes of the scale's settings.
+      changes: flat, what the study changes of the scale's settings; in rows of SERVER_ALONE clients stay uniform.
       published: the paper's number (`paper.number`), reported where the run has its data.
       measure: what is measured; where runs converge, an accuracy is the mean of the last ten.
       settings: of that file, 'paper' or 'code'.
