@@ -139,6 +139,11 @@ def size(count: float) -> str:
     return f'{count:,.{int(unit != "bytes" and count < 10 and count != int(count))}f} {unit}'
 
 
+def count(number: int, noun: str) -> str:
+    """'1 round', '1,000 rounds'."""
+    return f'{number:,} {noun}{"s" * (number != 1)}'
+
+
 def columns(rows: Sequence[Sequence[str]], sides: str) -> list[str]:
     """Lines of text with the cells of `rows` in columns, two spaces apart; `sides` has '<', to the left, or '>', to the
     right, for each column."""

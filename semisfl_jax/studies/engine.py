@@ -26,7 +26,7 @@ import semisfl_jax
 from semisfl_jax import runs
 from semisfl_jax.config import load
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, count
 from semisfl_jax.studies import collect, plan, report, spec, statistics, sweeps, tuned
 from semisfl_jax.studies.plan import Job
 from semisfl_jax.studies.spec import Study
@@ -94,7 +94,7 @@ def run(
 def _run_study(study: Study, folder: Path, session: Session) -> None:
     home, show, jobs = session.home, session.show, plan.jobs(study)
     missing = [job for job in jobs if not session.finished(job)]
-    show(f'{study.title}, scale {study.scale}: {len(jobs)} runs, {len(jobs) - len(missing)} of them done')
+    show(f'{study.title}, scale {study.scale}: {count(len(jobs), "run")}, {len(jobs) - len(missing)} done')
     if missing and (line := statistics.power_beforehand(study, collect.find(study, home, {}))):
         show(line)
     faults: dict[str, str] = {}
@@ -110,7 +110,7 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
             report.write(folder, study, found, collect.budget(study, home))
     show(f'report in {folder}/report.md and report.html')
     if faults := {job.name: faults[job.name] for job in jobs if job.name in faults and not session.finished(job)}:
-        many = f'{len(faults)} of {len(jobs)} runs failed' if len(faults) < len(jobs) else 'no run succeeded'
+        many = f'{len(faults)} of {count(len(jobs), "run")} failed' if len(faults) < len(jobs) else 'no run succeeded'
         first = next(iter(faults.values()))
         raise UserError(f'{many}; the first failed with: {first}; the same command makes what is missing')
 

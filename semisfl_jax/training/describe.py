@@ -9,7 +9,7 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax.core import trees
-from semisfl_jax.core.errors import size
+from semisfl_jax.core.errors import count, size
 from semisfl_jax.core.state import trainable
 from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
@@ -27,7 +27,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     height, width, channels = dataset.train_images.shape[1:]
     seeds = f'seed{"s" if len(trials) > 1 else ""} {", ".join(str(trial.config.seed) for trial in trials)}'
     tasks = config.data.tasks
-    kinds = f'{len(tasks)} task{"s" if len(tasks) > 1 else ""}: {", ".join(tasks)}' if tasks else ''
+    kinds = f'{count(len(tasks), "task")}: {", ".join(tasks)}' if tasks else ''
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
     clients = describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
     parameters = sum(leaf.size for leaf in jax.tree.leaves(trainable(experiment.state_shapes.student)))
@@ -36,7 +36,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
     devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
-        f'algorithm  {config.algorithm}, {config.rounds} rounds, {seeds}',
+        f'algorithm  {config.algorithm}, {count(config.rounds, "round")}, {seeds}',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
         f'split      {labeled} at the server; {partition.num_clients} clients, '

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from tqdm import tqdm
 
+from semisfl_jax.core.errors import count
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.tasks import Headline
 from semisfl_jax.training import metrics
@@ -154,7 +155,7 @@ def console() -> Iterator[Listener]:
                 if progress:
                     progress.close()
                 if earlier:
-                    print_lines(f'{content["rounds"]} rounds are already done')
+                    print_lines(f'{count(content["rounds"], "round")} already done')
                 print_lines(metrics.final_message(content, folder))
 
     try:

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import failures
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, columns
+from semisfl_jax.core.errors import UserError, columns, count
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
 from semisfl_jax.training import checkpoint, evaluation
@@ -304,7 +304,7 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     final, last, best = (_value_text(score, summary[key]) for key in keys)
     seeds = f', means of {len(summary["trials"])} seeds' if 'trials' in summary else ''
     lines = [
-        f'{headline.text}{marked} {final} after {summary["rounds"]} rounds '
+        f'{headline.text}{marked} {final} after {count(summary["rounds"], "round")} '
         f'(mean of the last evaluations, {_LAST} at most, {last}, best {best}){seeds}'
     ]
     if 'trials' in summary:

@@ -20,7 +20,7 @@ from semisfl_jax import runs, tasks
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.config import keys
 from semisfl_jax.core import file_io, rng
-from semisfl_jax.core.errors import Diverged, UserError
+from semisfl_jax.core.errors import Diverged, UserError, count
 from semisfl_jax.studies import collect, plan, sweeps, tuned
 from semisfl_jax.studies.measures import LAST
 from semisfl_jax.studies.sweeps import Entry, Sweep
@@ -101,7 +101,7 @@ def run(sweep: Sweep, storage: Any, session: Session) -> None:
     ended = {entry.title: len(trials(storage, entry.title)) for entry in sweep.entries}
     missing = [entry for number in range(sweep.trials) for entry in sweep.entries if number >= ended[entry.title]]
     total = sweep.trials * len(sweep.entries)
-    session.show(f'{sweep.title}: {total} trials, {total - len(missing)} of them done')
+    session.show(f'{sweep.title}: {count(total, "trial")}, {total - len(missing)} done')
     session.count = len(missing)
     for entry in missing:
         done = trials(storage, entry.title)
