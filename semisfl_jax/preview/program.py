@@ -105,7 +105,7 @@ def shape_experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
     dataset = data.shape_only_dataset(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partition = experiment_lib.split(dataset, config)
-    parts = experiment_lib.build_parts(config, dataset, mesh)
+    shared = experiment_lib.build_shared(config, dataset, mesh)
 
     def tables(images: Any, targets: Mapping[str, Any]) -> Federation:  # traced, so that no image is copied
         traced = {name: target._replace(train=targets[name]) for name, target in dataset.targets.items()}
@@ -115,11 +115,11 @@ def shape_experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
 
     maps = {name: target.train for name, target in dataset.targets.items()}
     federation = jax.eval_shape(tables, dataset.train_images, maps)
-    if config.data.residency == 'host' or not parts.method.clients:
+    if config.data.residency == 'host' or not shared.method.clients:
         targets = {name: maps[name] for name in config.data.tasks}
         federation = data.HostFederation(federation, dataset.train_images, dataset.train_labels, targets)
     key = jax.eval_shape(rng.root, 0)
-    return experiment_lib.assemble(config, dataset, partition, parts, key, federation)
+    return experiment_lib.assemble(config, dataset, partition, shared, key, federation)
 
 
 def round_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, ...]:

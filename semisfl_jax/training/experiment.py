@@ -88,17 +88,17 @@ def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
     starts = configs if _is_run(config.model.weights) else configs[:1]  # with encoders of a run, each seed has its own
-    parts = [build_parts(start, dataset, mesh) for start in starts] * (len(configs) // len(starts))
+    shared = [build_shared(start, dataset, mesh) for start in starts] * (len(configs) // len(starts))
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
         federations = core.replicate(mesh, federations)
     return [
         assemble(trial, dataset, partition, own, core.replicate(mesh, rng.root(trial.seed)), federation)
-        for trial, partition, own, federation in zip(configs, partitions, parts, federations, strict=True)
+        for trial, partition, own, federation in zip(configs, partitions, shared, federations, strict=True)
     ]
 
 
-class Parts(NamedTuple):
+class Shared(NamedTuple):
     """What trials share beside the images."""
 
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
@@ -109,7 +109,7 @@ class Parts(NamedTuple):
     mesh: Mesh | None  # of several devices, else None
 
 
-def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) -> Parts:
+def build_shared(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) -> Shared:
     """Model and method of a configuration (resolved) for a data set, of which only shapes and normalization count.
 
     Raises:
@@ -124,7 +124,7 @@ def build_parts(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) ->
     built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
     algorithm = checks.check_algorithm(method.name, built)
     algorithm = algorithm._replace(round=core.shard_round(mesh, algorithm.round))
-    return Parts(model, method, algorithm, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
+    return Shared(model, method, algorithm, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
 
 
 def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
@@ -195,7 +195,7 @@ def assemble(
     config: ConfigDict,
     dataset: data.Dataset,
     partition: data.Partition,
-    parts: Parts,
+    shared: Shared,
     key: Array,
     federation: Federation | data.HostFederation,
 ) -> Experiment:
@@ -217,10 +217,10 @@ def assemble(
     frequency.check(controller)
     price = costs.build(
         config,
-        parts.method,
+        shared.method,
         dataset.num_classes,
         dataset.train_images.shape[1:],
-        parts.hparams,
+        shared.hparams,
         failures.can_happen(config.failures),
         [dataset.targets[name].outputs for name in config.data.tasks],
     )
@@ -233,7 +233,7 @@ def assemble(
         frequency=controller,
         costs=price,
         held=np.array([unlabeled, labeled], np.int32),
-        **parts._asdict(),
+        **shared._asdict(),
     )
 
 
