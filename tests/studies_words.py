@@ -22,7 +22,7 @@ CELLS = {
     'parts': (10 + 3) * 2,
     'semifl_parts': 10 * 2,
     'fedmatch_parts': 9 * 2,
-    'priors': (4 * 3 + 3) * 2 + 7 * 2,
+    'priors': (4 * 3 + 3) * 2 + 8 * 2,
 }
 # Of Fed-SHVR and FedDure, at every scale; FedDure's tables have one of three data sets, or of two, but at full
 CELLS_OF_LABELED = {

@@ -349,6 +349,8 @@ IDLE = {  # by more than the table says: the last key, and what makes it so
     'algorithm=fedavg local.epochs=1 k_u=7': 'local.epochs=1',
     f'{ALL_LABELS} federation.mu=3': 'labeled images alone',
     'algorithm=fed_shvr threshold=0.8': 'fed_shvr',
+    'algorithm=supervised_only k_s_rule=coverage': 'pseudo-labels',
+    'k_s_rule=coverage frequency.beta=2.0': 'coverage',
     f'{ALL_LABELS} consistency_weight=0.5': "local.objective='supervised'",
     'augment.supervised=weak algorithm=fed_svr augment.operations=1': 'fed_svr',
     f'augment.supervised=weak {MEAN_TEACHER} augment.cutout=2': "local.objective='mean_teacher'",

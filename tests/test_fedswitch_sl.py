@@ -10,11 +10,6 @@ from tests.rows import STUDENT, TEACHER, Row
 ROW = Row(f'{STUDENT} {TEACHER}', STUDENT)
 
 
-def test_k_s_stays():
-    rules = [config_lib.resolve(runs.config(algorithm=name)).k_s_rule for name in ('fedswitch_sl', 'semisfl')]
-    assert rules == ['fixed', 'paper']
-
-
 @pytest.mark.parametrize(
     ('changes', 'named'),
     [({'client_teacher_ema': True}, "fedswitch.mode='student'"), ({'setting': 'official'}, "setting='official'")],

@@ -16,16 +16,16 @@ CIFAR10, SVHN = 4000 / 50_000, 1000 / 73_257
 
 
 def options(rule, share=CIFAR10, **changes):
-    settings = {'rule': rule, 'alpha': 1.5, 'beta': 8.0, 'period': 10, 'horizon': 100, 'check_every': 100, 'k_u': 50}
-    return FrequencyOptions(**{**settings, 'labeled_share': share, **changes})
+    settings = {'k_s': 100, 'alpha': 1.5, 'beta': 8.0, 'period': 10, 'horizon': 100, 'check_every': 100, 'k_u': 50}
+    return FrequencyOptions(rule, **{**settings, 'labeled_share': share, **changes})
 
 
-def run(settings, rounds, loss_s=lambda h: 1.0, loss_u=lambda h: -0.01 * h, lr=lambda h: 0.02, k_s=100):
+def run(settings, rounds, loss_s=lambda h: 1.0, loss_u=lambda h: -0.01 * h, lr=lambda h: 0.02, mask=lambda h: 0.5):
     """K_s of every round, and the one that would follow."""
-    state, seen = frequency.init(k_s, settings), []
+    state, seen = frequency.init(settings), []
     for h in range(rounds):
         seen.append(int(state.k_s))
-        state = frequency.update(state, settings, loss_s(h), loss_u(h), lr(h))
+        state = frequency.update(state, settings, loss_s(h), loss_u(h), lr(h), mask(h))
     return [*seen, int(state.k_s)]
 
 
@@ -80,11 +80,10 @@ def test_the_least_lead_in_the_code(fall, expected):
 
 def test_last_horizon_is_what_counts():
     """The loss falls up to window 10. Check 1 sees 9 falls of 9, check 2 one of 10, check 3 none."""
-    settings = options('paper')
-    assert changes(run(settings, 300, loss_u=lambda h: -float(min(h // 10, 10)))) == [66]
-    state, shares = frequency.init(100, settings), []
+    assert changes(run(options('paper'), 300, loss_u=lambda h: -float(min(h // 10, 10)))) == [66]
+    state, shares = frequency.init(settings := options('paper')), []
     for h in range(300):
-        state = frequency.update(state, settings, 1.0, -float(min(h // 10, 10)), 0.02)
+        state = frequency.update(state, settings, 1.0, -float(min(h // 10, 10)), 0.02, 0.5)
         if h >= 199 and (h + 1) % 100 == 0:
             shares.append(frequency.unlabeled_falls_faster(state.windows, settings))
     assert shares == [0.1, 0.0]
@@ -110,9 +109,8 @@ def test_a_least_k_s_that_no_round_could_have():
 
 
 def authors_k_s(loss_x, loss_u, lr, share, alpha=1.5, beta=8.0, k_s=100, k_u=50):
-    """K_s after every round, as the authors' code decides: at each 100th round it looks at the losses, learning rates
-    and steps of the last 110 rounds, or of all there were, in means of ten. Their record of rounds without a
-    cross-entity phase holds 0 for the unlabeled loss."""
+    """K_s after every round, as the authors' code decides: by means of ten over the last 110 rounds, at each 100th.
+    Their record of rounds without a cross-entity phase holds 0 for the unlabeled loss."""
     steps, decided = [], []
     for number in range(1, len(loss_x) + 1):
         steps.append(k_s)
@@ -159,13 +157,19 @@ def test_every_round_from_the_horizon_on():
 @pytest.mark.parametrize('rule', ['paper', 'code'])
 def test_a_beginning_below_the_minimum_is_raised_to_it(rule):
     """Eq. 10 as it stands: K_min = 8 x 0.04 x 50 = 16."""
-    assert changes(run(options(rule, share=0.04), 100, k_s=10)) == [16]
+    assert changes(run(options(rule, share=0.04, k_s=10), 100)) == [16]
 
 
 def test_never_below_one():
     every_round = {'share': 0.0, 'period': 1, 'horizon': 2, 'check_every': 1}
     assert changes(run(options('paper', **every_round), 30))[-1] == 1
     assert changes(run(options('code', **every_round, alpha=4.0), 30)) == [25, 6, 2, 1]  # 1 / 4 is nearest to 0
+
+
+def test_coverage():
+    """20, 15.8, 7.4, a round without clients, and 0.2 of 20 steps, to the nearest and at least 1."""
+    masks = [0.0, 0.21, 0.63, np.nan, 0.99, 0.0]
+    assert run(options('coverage', k_s=20), 6, mask=masks.__getitem__) == [20, 20, 16, 7, 7, 1, 20]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ PARTS = {
     'all anchors have C': {'prior.all_anchors': True},
     'labels as in SemiSFL': {'prior.weight': 0.0},
     'K_s fixed': {'k_s_rule': 'fixed'},
+    'K_s by coverage': {'k_s_rule': 'coverage'},
 }
 LABELS = {'Confident pseudo-labels that are wrong': 'impurity', 'Images without a confident label': 'masked_out'}
 SEEDS = scales.SEEDS | {'digits': tuple(range(10, 20)), 'mnist': tuple(range(10, 15))}

@@ -101,9 +101,14 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
             f"pseudo_labels='{pseudo_labels}' keeps K_s as it begins" if k_s else 'k_s=0',
         ),
         (
+            ['k_s_rule'],
+            flat['k_s_rule'] == 'coverage' and (method.labels_alone(flat) or not method.clients),
+            f'{method.name} has no pseudo-labels',
+        ),
+        (
             _group(flat, 'frequency'),
             not adapts,
-            f"k_s_rule='{flat['k_s_rule']}' of {method.name} keeps K_s as it begins",
+            f"k_s_rule='{flat['k_s_rule']}' of {method.name} does not read them",
         ),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
@@ -154,8 +159,8 @@ def _group(flat: dict[str, Any], name: str) -> list[str]:
 
 
 def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
-    """Whether K_s may change in the course of a run."""
-    by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
+    """Whether K_s may change in the course of a run by the losses, as in the paper or its code."""
+    by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] in ('paper', 'code')
     return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 

@@ -1,21 +1,28 @@
 """The controller of K_s, the number of supervised iterations per round (Section IV-B).
 
-It runs on the host between rounds, in float64, on the two mean losses of the round. Rounds are grouped into
-windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
-`horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least half of the pairs.
+It runs on the host between rounds, in float64. The paper's looks at the two mean losses of the
+round. Rounds are grouped into windows of `period` rounds. Each check compares the decreases of the two losses from
+window to window over the last `horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least
+half of the pairs.
 
 - `paper`: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
 - `code`: decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is larger
   by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
-- `fixed`: K_s is constant
 
-with K_min = beta * |D_l| / |D| * K_u. Both rules raise a K_s that begins below K_min to it, as Eq. 10 says. In the
+with K_min = beta * |D_l| / |D| * K_u. Both raise a K_s that begins below K_min to it, as Eq. 10 says. In the
 first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for it, as the authors' code does, and `paper` skips
 every window with such a round.
 
 The paper's Algorithm 1 checks every round, the authors' code every 100. The default here is 100, because a check per
 round drives K_s to K_min within a few rounds (option `check_every`).
 K_s never drops below 1, since the teacher would stop moving.
+
+Beside these, of no paper:
+
+- `coverage`: K_s <- round((1 - m) K_s,0) after every round, at least 1, where K_s,0 is the K_s of the first round and m
+  the share of the round's pseudo-labels that reach the threshold. A model that is unsure of most images goes on with
+  its labels; none of the options counts
+- `fixed`: K_s is constant
 """
 
 from __future__ import annotations
@@ -27,7 +34,7 @@ import numpy as np
 
 from semisfl_jax.core.errors import UserError
 
-RULES = ('paper', 'code', 'fixed')
+RULES = ('paper', 'code', 'coverage', 'fixed')
 MOST_STEPS = 1_000_000  # of a round
 
 
@@ -35,6 +42,7 @@ class FrequencyOptions(NamedTuple):
     """Static settings of the controller."""
 
     rule: str  # one of RULES
+    k_s: int  # of the first round
     alpha: float
     beta: float
     period: int  # rounds per window
@@ -60,22 +68,25 @@ class FrequencyState(NamedTuple):
 def check(options: FrequencyOptions) -> None:
     """Raises UserError if K_min is no number of steps that a round could have."""
     smallest = options.beta * options.labeled_share * options.k_u
-    if options.rule != 'fixed' and smallest > MOST_STEPS:
+    if options.rule in ('paper', 'code') and smallest > MOST_STEPS:
         why = f'beta times k_u={options.k_u} times the share of labeled images, {options.labeled_share:.3g}'
         raise UserError(f'config.frequency.beta={options.beta} makes K_min {smallest:.3g}: {why}; use a smaller beta')
 
 
-def init(k_s: int, options: FrequencyOptions) -> FrequencyState:
+def init(options: FrequencyOptions) -> FrequencyState:
     """A controller that has observed no round."""
     windows = options.horizon // options.period + 1
-    return FrequencyState(np.int64(k_s), np.int64(0), np.zeros(4), np.zeros((windows, 4)))
+    return FrequencyState(np.int64(options.k_s), np.int64(0), np.zeros(4), np.zeros((windows, 4)))
 
 
-def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float) -> FrequencyState:
+def update(
+    state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float, mask_rate: float
+) -> FrequencyState:
     """Records one round, which ran with `state.k_s`, and decides K_s for the next.
 
     `loss_s` is the mean loss (cross-entropy + contrastive) of the supervised phase, `loss_u` that (consistency +
-    clustering) of the cross-entity phase, NaN if there was none.
+    clustering) of the cross-entity phase, and `mask_rate` the share of its confident pseudo-labels: NaN if there was
+    none.
     """
     rounds = int(state.rounds) + 1
     if options.rule == 'code' and rounds <= options.pre_rounds:
@@ -86,7 +97,9 @@ def update(state: FrequencyState, options: FrequencyOptions, loss_s: float, loss
         windows = np.concatenate([windows[1:], current[None] / options.period])
         current = np.zeros(4)
     k_s = int(state.k_s)
-    if options.rule != 'fixed' and rounds >= options.horizon and rounds % options.check_every == 0:
+    if options.rule == 'coverage' and math.isfinite(mask_rate):
+        k_s = max(round((1 - mask_rate) * options.k_s), 1)
+    if options.rule in ('paper', 'code') and rounds >= options.horizon and rounds % options.check_every == 0:
         seen = windows[-min(rounds // options.period, len(windows)) :]
         if unlabeled_falls_faster(seen, options) >= 0.5:
             k_s = next_k_s(k_s, options)

@@ -30,7 +30,7 @@ from semisfl_jax.training import inputs as inputs_lib
 from semisfl_jax.training.experiment import Experiment
 from semisfl_jax.training.inputs import RoundInputs
 
-_ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr')  # what the controller of K_s looks at
+_ADAPTS_TO = ('loss_supervised', 'loss_unlabeled', 'lr', 'mask_rate')  # what the controller of K_s looks at
 
 
 class Driver:
@@ -112,7 +112,7 @@ def init_state(experiment: Experiment) -> jax.stages.Wrapped:
 
 def init_controller(experiment: Experiment) -> FrequencyState:
     """The controller of K_s before the first round."""
-    return frequency.init(experiment.config.k_s, experiment.frequency)
+    return frequency.init(experiment.frequency)
 
 
 def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:

@@ -209,6 +209,7 @@ def assemble(
     controller = frequency.FrequencyOptions(
         # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
         rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
+        k_s=config.k_s,
         k_u=config.k_u,
         labeled_share=len(partition.server_index) / images,
         pre_rounds=config.pre_rounds,
