@@ -108,7 +108,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
         (
             _group(flat, 'frequency'),
             not adapts,
-            f"k_s_rule='{flat['k_s_rule']}' of {method.name} does not read them",
+            f"k_s_rule='{flat['k_s_rule']}' of {method.name} reads no key of frequency",
         ),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),

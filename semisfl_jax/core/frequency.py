@@ -1,9 +1,8 @@
 """The controller of K_s, the number of supervised iterations per round (Section IV-B).
 
-It runs on the host between rounds, in float64. The paper's looks at the two mean losses of the
-round. Rounds are grouped into windows of `period` rounds. Each check compares the decreases of the two losses from
-window to window over the last `horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least
-half of the pairs.
+It runs on the host between rounds, in float64. The paper's looks at the two mean losses of the round. Rounds are put
+into windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
+`horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least half of the pairs.
 
 - `paper`: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
 - `code`: decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is larger

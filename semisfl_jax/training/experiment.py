@@ -208,7 +208,7 @@ def assemble(
         images = len(np.unique(labels)) + config.data.num_unlabeled
     controller = frequency.FrequencyOptions(
         # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
-        rule='fixed' if config.pseudo_labels == 'none' else config.k_s_rule,
+        rule='fixed' if config.pseudo_labels == 'none' or not config.k_s else config.k_s_rule,
         k_s=config.k_s,
         k_u=config.k_u,
         labeled_share=len(partition.server_index) / images,
