@@ -61,8 +61,8 @@ class Run:
     compilation_cache: bool = True  # keep compiled programs in ~/.cache/semisfl_jax, so that later starts are fast;
     # once a run of a process has done so, all later ones of this process do
     k_s_rule: str = key('auto', choices=('auto', 'paper', 'code', 'coverage', 'fixed'))  # how K_s adapts: paper | code:
-    # by losses (keys of `frequency`) | coverage: k_s times the share of images without a confident pseudo-label; auto:
-    # paper in semisfl and semisfl_prior, fixed elsewhere
+    # by losses | coverage: as paper, but not below k_s times the share of images without a confident pseudo-label |
+    # auto: paper in semisfl and semisfl_prior, fixed elsewhere
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def test_sequences(rule, share, expected):
     assert all(sequence[h] == sequence[h - 1] for h in range(1, 1001) if h % 100)  # it moves at checks alone
 
 
-@pytest.mark.parametrize('rule', ['paper', 'code'])
+@pytest.mark.parametrize('rule', ['paper', 'code', 'coverage'])
 def test_no_change_while_the_supervised_loss_falls_faster(rule):
     sequence = run(options(rule), 500, loss_s=lambda h: -0.02 * h, loss_u=lambda h: -0.01 * h)
     assert changes(sequence) == []
@@ -167,9 +167,9 @@ def test_never_below_one():
 
 
 def test_coverage():
-    """20, 15.8, 7.4, a round without clients, and 0.2 of 20 steps, to the nearest and at least 1."""
-    masks = [0.0, 0.21, 0.63, np.nan, 0.99, 0.0]
-    assert run(options('coverage', k_s=20), 6, mask=masks.__getitem__) == [20, 20, 16, 7, 7, 1, 20]
+    """20 / 1.5 = 13; 13 / 1.5 = 8, above a floor of 20 x 0.1; floors of 20 x 0.63 = 12 and, without clients, 20."""
+    settings = options('coverage', k_s=20, period=1, horizon=2, check_every=2)
+    assert run(settings, 10, mask=lambda h: [0.5, 0.9, 0.37, np.nan, 0.99][h // 2])[::2] == [20, 13, 8, 12, 20, 13]
 
 
 @pytest.mark.parametrize(

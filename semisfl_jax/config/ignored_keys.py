@@ -110,6 +110,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
             not adapts,
             f"k_s_rule='{flat['k_s_rule']}' of {method.name} reads no key of frequency",
         ),
+        (['frequency.beta'], flat['k_s_rule'] == 'coverage', "k_s_rule='coverage' sets K_min by coverage"),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
         (['local.optimizer_state'], flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
@@ -160,7 +161,7 @@ def _group(flat: dict[str, Any], name: str) -> list[str]:
 
 def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
     """Whether K_s may change in the course of a run by the losses, as in the paper or its code."""
-    by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] in ('paper', 'code')
+    by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
     return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 

@@ -18,9 +18,8 @@ K_s never drops below 1, since the teacher would stop moving.
 
 Beside these, of no paper:
 
-- `coverage`: K_s <- round((1 - m) K_s,0) after every round, at least 1, where K_s,0 is the K_s of the first round and m
-  the share of the round's pseudo-labels that reach the threshold. A model that is unsure of most images goes on with
-  its labels; none of the options counts
+- `coverage`: as `paper`, with K_min = (1 - m) K_s,0, where K_s,0 is the K_s of the first round and m the share of the
+  checked round's pseudo-labels that reach the threshold. A model that is unsure of most images goes on with its labels
 - `fixed`: K_s is constant
 """
 
@@ -96,12 +95,10 @@ def update(
         windows = np.concatenate([windows[1:], current[None] / options.period])
         current = np.zeros(4)
     k_s = int(state.k_s)
-    if options.rule == 'coverage' and math.isfinite(mask_rate):
-        k_s = max(round((1 - mask_rate) * options.k_s), 1)
-    if options.rule in ('paper', 'code') and rounds >= options.horizon and rounds % options.check_every == 0:
+    if options.rule != 'fixed' and rounds >= options.horizon and rounds % options.check_every == 0:
         seen = windows[-min(rounds // options.period, len(windows)) :]
         if unlabeled_falls_faster(seen, options) >= 0.5:
-            k_s = next_k_s(k_s, options)
+            k_s = next_k_s(k_s, options, mask_rate)
     return FrequencyState(np.int64(k_s), np.int64(rounds), current, windows)
 
 
@@ -112,15 +109,17 @@ def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> fl
     """
     loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
     fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]
-    if options.rule == 'paper':
+    if options.rule != 'code':
         return float(np.mean(fall_u > fall_s)) if len(fall_s) else 0.0
     per_step_s, per_step_u = fall_s / (lr[:-1] * k_s[:-1]), fall_u / (lr[:-1] * options.k_u)
     return float(np.mean(per_step_u - per_step_s >= 1e-5)) if len(fall_s) else 0.0
 
 
-def next_k_s(k_s: int, options: FrequencyOptions) -> int:
+def next_k_s(k_s: int, options: FrequencyOptions, mask_rate: float) -> int:
     """K_s divided by alpha, but at least K_min and 1 (Eq. 10)."""
     smallest = options.beta * options.labeled_share * options.k_u
-    if options.rule == 'paper':
+    if options.rule == 'coverage':
+        smallest = (1 - np.nan_to_num(mask_rate)) * options.k_s
+    if options.rule != 'code':
         return max(math.floor(k_s / options.alpha), math.floor(smallest), 1)
     return max(round(max(k_s / options.alpha, smallest)), 1)
