@@ -62,7 +62,7 @@ class Run:
     # once a run of a process has done so, all later ones of this process do
     k_s_rule: str = key('auto', choices=('auto', 'paper', 'code', 'coverage', 'fixed'))  # how K_s adapts: paper | code:
     # by losses | coverage: as paper, but not below k_s times the share of images without a confident pseudo-label |
-    # auto: paper in semisfl and semisfl_prior, fixed elsewhere
+    # auto: paper in semisfl, coverage in semisfl_prior, fixed elsewhere
 
 
 @dataclass(frozen=True)

@@ -82,7 +82,7 @@ def test_what_auto_means_for_a_method(algorithm):
     """K_s adapts in SemiSFL, also with client priors. SemiFL's authors keep their momentum, and clients that train
     alone have no rounds. Clients count by their images where the method's paper says so (the method's tests)."""
     meant = {
-        'k_s_rule': 'paper' if algorithm in ('semisfl', 'semisfl_prior') else 'fixed',
+        'k_s_rule': {'semisfl': 'paper', 'semisfl_prior': 'coverage'}.get(algorithm, 'fixed'),
         'local.optimizer_state': 'kept' if algorithm in ('semifl', 'mfed_local') else 'fresh',
         'local.weighting': 'samples' if rows.rows()[algorithm].by_images else 'uniform',
     }

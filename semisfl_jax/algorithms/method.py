@@ -90,7 +90,7 @@ class Method:
       labels_alone: flat configuration -> whether clients train only on labeled images.
       counts_all: whether it trains on all unlabeled images, however unsure they are, and in weak views alone.
       own_top: for a method that cuts the model, whether each top sees the rows of only one client at a time.
-      adapts_k_s: meaning of `k_s_rule=auto`: whether the K_s controller is part of the method.
+      k_s_rule: meaning of `k_s_rule=auto`: the controller of K_s that is part of the method.
       steps: meaning of `local.steps=auto`, one of `sampling.STEPS`: how its paper counts the iterations of passes.
       by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
       keeps_optimizers: meaning of `local.optimizer_state=auto`: whether its authors keep optimizers across rounds.
@@ -125,7 +125,7 @@ class Method:
     labels_alone: Callable[[Flat], bool] = lambda flat: False
     counts_all: bool = False
     own_top: bool = False
-    adapts_k_s: bool = False
+    k_s_rule: str = 'fixed'
     steps: str = 'unlabeled'
     by_images: bool = False
     keeps_optimizers: bool = False

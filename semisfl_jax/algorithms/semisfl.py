@@ -75,7 +75,7 @@ METHOD = register(
             'pre-rounds',
             'sampling',
         ),
-        adapts_k_s=True,
+        k_s_rule='paper',
         official='the configurations already hold its own values',
         price=price,
         metrics={'loss_clustering': 'C: contrastive loss against teacher keys'},

@@ -121,6 +121,7 @@ METHOD = register(
         title='SemiSFL + client priors',
         source='a method of this package, of no paper: SemiSFL (Xu et al., arXiv 2307.15870) with corrected labels',
         options=Prior,
+        k_s_rule='coverage',
         group='prior',
         official='it is of no paper',
         look=Look('#6677FF', '8', '--'),

@@ -110,7 +110,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
             not adapts,
             f"k_s_rule='{flat['k_s_rule']}' of {method.name} reads no key of frequency",
         ),
-        (['frequency.beta'], flat['k_s_rule'] == 'coverage', "k_s_rule='coverage' sets K_min by coverage"),
+        (['frequency.beta'], _rule(flat, method) == 'coverage', 'K_min is by coverage'),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
         (['local.optimizer_state'], flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
@@ -159,10 +159,13 @@ def _group(flat: dict[str, Any], name: str) -> list[str]:
     return [key for key in flat if key.startswith(f'{name}.')]
 
 
+def _rule(flat: dict[str, Any], method: algorithms.Method) -> str:
+    return method.k_s_rule if flat['k_s_rule'] == 'auto' else flat['k_s_rule']
+
+
 def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
     """Whether K_s may change in the course of a run by the losses, as in the paper or its code."""
-    by_rule = method.adapts_k_s if flat['k_s_rule'] == 'auto' else flat['k_s_rule'] != 'fixed'
-    return by_rule and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
+    return _rule(flat, method) != 'fixed' and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 
 def _lacks(model: str, *parts: str) -> bool:

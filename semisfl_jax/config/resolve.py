@@ -49,7 +49,7 @@ def resolve(config: ConfigDict) -> ConfigDict:
 def of_method(method: algorithms.Method) -> dict[str, str]:
     """What 'auto' means for a method, by key."""
     return {
-        'k_s_rule': 'paper' if method.adapts_k_s else 'fixed',
+        'k_s_rule': method.k_s_rule,
         'local.weighting': 'samples' if method.by_images else 'uniform',
         'local.optimizer_state': 'kept' if method.keeps_optimizers else 'fresh',
         'local.steps': method.steps,
