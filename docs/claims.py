@@ -28,7 +28,8 @@ AGAIN = 'to be measured again'
 KINDS = (HOLDS, OPPOSITE, NONE, OPEN, FEW)
 EXPECTED = ('above', 'below', 'same')
 NEEDED = ('name', 'paper', 'where', 'study', 'table', 'expect')  # keys of a claim
-TEXTS = (*NEEDED, 'words', 'numbers', 'tuned', 'part', 'options', 'row', 'unit', 'learned', 'figure', 'alt', 'again')
+WHICH = ('tuned', 'part', 'beside', 'options')  # results of its study
+TEXTS = (*NEEDED, *WHICH, 'words', 'numbers', 'row', 'unit', 'learned', 'figure', 'alt', 'again')
 PAIRS = ('rows', 'column_pairs')
 NOT_OURS = 'does not hold what a study writes; restore it from a copy, or repeat the command of the study'
 
@@ -157,6 +158,8 @@ def judged(claim: dict[str, Any], results: Path) -> Judged:
     if not folder:
         return Judged(claim, [])
     table = values(folder, claim['table'])
+    for other in beside(claim, results):
+        table = values(other, claim['table']) | table
     if not table:
         titles = dict.fromkeys(line['table'] for line in lines_of(folder / 'cells.csv'))
         raise UserError(
@@ -208,6 +211,12 @@ def folder_of(claim: dict[str, Any], results: Path) -> Path | None:
         names = ', '.join(folder.name for folder in found)
         raise UserError(f'{claim["name"]}: several results, {names}; leave one of them in {results}')
     return found[0] if found else None
+
+
+def beside(claim: dict[str, Any], results: Path) -> list[Path]:
+    """The results of other parts, whose cells a claim has beside those of its own."""
+    found = (folder_of({**claim, 'part': part}, results) for part in claim.get('beside', '').split())
+    return [folder for folder in found if folder]
 
 
 @cache

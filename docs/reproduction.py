@@ -87,7 +87,8 @@ def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
         if 'part' in claim and item.folder not in shown:
             details.append(_command(item))
             shown[item.folder] = _anchor(claim['name'])
-        details.append(f'[Report](../results/{item.folder.name}/report.md)')
+        folders = [item.folder, *claims_lib.beside(claim, item.folder.parent)]
+        details.append(', '.join(f'[Report](../results/{folder.name}/report.md)' for folder in folders))
     if details:
         parts += ['<details><summary>Details</summary>', *details, '</details>']
     return '\n\n'.join(parts)

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+from jax.extend import core as jax_core
 
 import launch
 from semisfl_jax import algorithms
@@ -153,3 +154,11 @@ def assert_diagnostics_close(folder, expected, number):
 def config(**changes):
     """The configuration of a tiny digits run."""
     return command_line.parse(['launch.py', *words('', **changes)]).config
+
+
+def equations(jaxpr):
+    """All equations of a program, with those of inner functions, loops and branches."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jax_core.jaxprs_in_params(equation.params):
+            yield from equations(inner)

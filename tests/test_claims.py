@@ -125,6 +125,15 @@ def test_tuned_methods_and_parts_of_a_study_have_results_of_their_own(tmp_path):
         claims.folder_of(tuned, tmp_path)
 
 
+def test_cells_beside_those_of_a_part(tmp_path):
+    """Row a is of the part, 3 where the other has 9; b is of the other alone."""
+    for part, rows in {'1': {'a': 3}, '2': {'a': 9, 'b': 1}}.items():
+        lines = [f'T,{row},u,accuracy,,%,{seed},{x + seed}' for row, x in rows.items() for seed in range(3)]
+        results(tmp_path, lines).joinpath('toy-cpu').rename(tmp_path / f'toy-part-{part}-cpu')
+    (found,) = claims.judged(claim(part='1', beside='2'), tmp_path).comparisons
+    assert found.mean == 2
+
+
 def test_several_verdicts_are_counted():
     place = claims.Place('a', 'u', 'accuracy', '')
     one = claims.Comparison(place, place, 1, 0, 2, 3, 0.1, 'holds')

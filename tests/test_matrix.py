@@ -19,7 +19,6 @@ from typing import NamedTuple
 import jax
 import numpy as np
 import pytest
-from jax.extend import core as jax_core
 
 from semisfl_jax import algorithms, core, models
 from semisfl_jax.training import inputs
@@ -225,14 +224,6 @@ def test_a_case_in_pairs(case):
         np.testing.assert_allclose(a, b, rtol=0, atol=bound * np.max(np.abs(b), initial=1e-4), err_msg=str(path))
 
 
-def equations(jaxpr):
-    """All equations of a program and of the programs in it."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax_core.jaxprs_in_params(equation.params):
-            yield from equations(inner)
-
-
 @pytest.mark.slow
 @pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
 @pytest.mark.parametrize(
@@ -247,7 +238,7 @@ def test_a_round_takes_the_lowering_that_is_asked_for(algorithm):
         built = narrow.build('alexnet', algorithm, convolution=convolution, client_map=client_map)
         state = jax.eval_shape(built.algorithm.init, built.key)
         jaxpr = jax.make_jaxpr(built.algorithm.round)(built.key, state, *next(inputs.inputs(built, 0))[:2], np.int32(2))
-        parameters = [e.params for e in equations(jaxpr.jaxpr) if e.primitive.name == 'conv_general_dilated']
+        parameters = [e.params for e in runs.equations(jaxpr.jaxpr) if e.primitive.name == 'conv_general_dilated']
         fast = jax.lax.ConvDimensionNumbers((0, 3, 1, 2), (3, 2, 0, 1), (0, 3, 1, 2))
         return [
             p['dimension_numbers'] == fast and p['feature_group_count'] * p['batch_group_count'] == 1

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core as jax_core
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
@@ -179,14 +178,6 @@ def test_a_trial_that_went_on_alone_is_neither_cut_nor_in_the_way(tmp_path, caps
     assert runs.lines(tmp_path / 'seed_1') == runs.lines(tmp_path / 'alone')
 
 
-def equations(jaxpr):
-    """All equations of a program, with those of inner functions, loops and branches."""
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jax_core.jaxprs_in_params(equation.params):
-            yield from equations(inner)
-
-
 @pytest.mark.parametrize('trial_map', slow_but(['loop', 'vmap'], 'loop'))
 def test_images_are_held_once_and_never_copied(trial_map):
     experiments = experiment.build_trials(config_lib.trials(config_lib.resolve(runs.config(seeds=SEEDS))))
@@ -203,7 +194,7 @@ def test_images_are_held_once_and_never_copied(trial_map):
         np.testing.assert_array_equal(rows, trial.partition.server_index)  # every image is somebody's
         np.testing.assert_array_equal(federation.server_images[rows], trial.dataset.train_images[rows])
     assert federation.index.shape[:2] == (3, 10)
-    shapes = {variable.aval.shape for equation in equations(program.jaxpr) for variable in equation.outvars}
+    shapes = {variable.aval.shape for equation in runs.equations(program.jaxpr) for variable in equation.outvars}
     assert len(shapes) > 50
     assert not [shape for shape in shapes if images in shape]
 
