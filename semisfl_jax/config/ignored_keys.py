@@ -164,7 +164,7 @@ def _rule(flat: dict[str, Any], method: algorithms.Method) -> str:
 
 
 def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
-    """Whether K_s may change in the course of a run by the losses, as in the paper or its code."""
+    """Whether K_s may change in the course of a run."""
     return _rule(flat, method) != 'fixed' and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 

@@ -116,7 +116,7 @@ def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> fl
 
 
 def next_k_s(k_s: int, options: FrequencyOptions, mask_rate: float) -> int:
-    """K_s divided by alpha, but at least K_min and 1 (Eq. 10)."""
+    """K_s divided by alpha, but at least K_min and 1 (Eq. 10); `mask_rate` is of the checked round, NaN counts as 0."""
     smallest = options.beta * options.labeled_share * options.k_u
     if options.rule == 'coverage':
         smallest = (1 - np.nan_to_num(mask_rate)) * options.k_s
