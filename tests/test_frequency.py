@@ -167,8 +167,8 @@ def test_never_below_one():
 
 
 def test_coverage():
-    """20 / 1.5 = 13; 13 / 1.5 = 8, above a floor of 20 x 0.1; floors of 20 x 0.63 = 12 and, without clients, 20."""
-    settings = options('coverage', k_s=20, period=1, horizon=2, check_every=2)
+    """By hand: 20 / 1.5 = 13; 13 / 1.5 = 8; floors of 20 x 0.63 = 12, and of 20 where no client. No beta is in it."""
+    settings = options('coverage', k_s=20, beta=1e9, period=1, horizon=2, check_every=2)
     assert run(settings, 10, mask=lambda h: [0.5, 0.9, 0.37, np.nan, 0.99][h // 2])[::2] == [20, 13, 8, 12, 20, 13]
 
 

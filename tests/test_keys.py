@@ -275,8 +275,8 @@ class Made:
         if len(leaves[0]) != len(used):
             return None
         found = [digest(x) for of_round in leaves for x, is_used in zip(of_round, used, strict=True) if is_used]
-        rule = self.built.frequency.rule
-        controller = self.built.config.k_s, rule, None if rule == 'fixed' else self.built.frequency
+        k_s, options = self.built.config.k_s, self.built.frequency
+        controller = k_s, options.rule, {'fixed': 0, 'coverage': options._replace(beta=0)}.get(options.rule, options)
         return found, digest(self.built.dataset.test_images), controller if used[-1] else None
 
     def view(self, name):
