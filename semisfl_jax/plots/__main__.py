@@ -63,7 +63,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
-    missing = []
+    missing: dict[str, list[str]] = {}  # figures, by why they cannot be drawn
     with style.context(), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or tuple(FIGURES):
@@ -71,14 +71,15 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                 print(f'drawing    {wanted} …', flush=True)
             for name, figure in plots.draw.figures(groups, (wanted,)):
                 if isinstance(figure, UserError):
-                    missing.append(figure)
-                    print(f'not drawn  {name}: {figure}', flush=True)
+                    missing.setdefault(str(figure), []).append(name)
                     continue
                 for kind in formats:
                     file_io.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
+    for why, left_out in missing.items():
+        print(f'not drawn  {", ".join(left_out)}: {why}', flush=True)
     if only and missing:
-        raise missing[0]
+        raise UserError(next(iter(missing)))
 
 
 if __name__ == '__main__':
