@@ -76,10 +76,11 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
                 for kind in formats:
                     file_io.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
-    for why, left_out in missing.items():
-        print(f'not drawn  {", ".join(left_out)}: {why}', flush=True)
-    if only and missing:
-        raise UserError(next(iter(missing)))
+    lines = [f'{", ".join(left_out)}: {why}' for why, left_out in missing.items()]
+    if only and lines:
+        raise UserError(f'not drawn: {"; ".join(lines)}')
+    for line in lines:
+        print(f'not drawn  {line}', flush=True)
 
 
 if __name__ == '__main__':
