@@ -24,6 +24,7 @@ ROWS = {
     'K_s fixed': {'k_s_rule': 'fixed'},
     'FedSwitch-SL': {'algorithm': 'fedswitch_sl'},
 }
+ON_CIFAR_10 = {'K_s fixed (oracle)': {'k_s_rule': 'fixed', 'pseudo_labels': 'true'}}  # where K_s goes to 1
 COLUMNS = {'uniform': scales.UNIFORM, 'Dir(0.1)': scales.dirichlet(0.1)}
 
 
@@ -32,7 +33,7 @@ def get_config(scale: str = '') -> ConfigDict:
     scales.check(scale)
     cells = [
         scales.cell(scale, row, column, 'cifar10', {**changes, **partition})
-        for row, changes in ROWS.items()
+        for row, changes in (ROWS | ON_CIFAR_10 if scale == 'cifar' else ROWS).items()
         for column, partition in COLUMNS.items()
     ]
     for column, partition in COLUMNS.items():
