@@ -67,7 +67,7 @@ def semisfl_prior(model: SplitModel, views: Views, hparams: HParams, axis: Clien
     """Builds SemiSFL + client priors.
 
     A round is that of SemiSFL with another labeler. `State.clients` are counts [N, K] of the confident pseudo-labels
-    of every client and class. With `pseudo_labels` 'true' and 'none' there is nothing to correct: that is SemiSFL.
+    of every client and class. With `pseudo_labels` 'true' and 'none' nothing is corrected: rounds are SemiSFL's.
     """
     counts = hparams.pseudo_labels == 'method'
     supervised = core.build_supervised(model, views, hparams)
