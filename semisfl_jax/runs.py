@@ -42,7 +42,7 @@ class Run(NamedTuple):
         return score_key(self.headline, self.score.name)
 
     def trivial(self, name: str) -> Run:
-        """As if all evaluations had been of a trivial prediction, one of `training.trivial.NAMES`."""
+        """As if all evaluations had been of a trivial prediction, one of `training.evaluation.TRIVIAL_NAMES`."""
         scores = self.trivial_scores.get(name, {})
         evaluated = (record['round'] for record in self.records if self.key in record)
         return self._replace(records=[{'round': number, **scores} for number in evaluated])

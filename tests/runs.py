@@ -16,7 +16,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, ignored_keys
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import diagnostics
-from semisfl_jax.training.metrics import TIMES
+from semisfl_jax.training.checks import TIMES
 
 ROOT = Path(launch.__file__).parent
 PROCESSOR = Path('/proc/cpuinfo')

@@ -9,6 +9,7 @@ import pytest
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
+from semisfl_jax.core import queue
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.queue import Queue
 from semisfl_jax.training import diagnostics, experiment, load
@@ -123,7 +124,10 @@ def spied(monkeypatch, pushes):
         return push_supervised(queue, batch)
 
     def unlabeled(queue, batch, t):
-        jax.debug.callback(lambda *x: pushes.append(('U', *x)), batch.labels, batch.confident, t, ordered=True)
+        def note(labels, confident, mask, t):
+            pushes.append(('U', labels[mask], confident[mask], t))
+
+        jax.debug.callback(note, batch.labels, batch.confident, batch.mask, t, ordered=True)
         return push_unlabeled(queue, batch, t)
 
     monkeypatch.setattr(Queue, 'push_supervised', supervised)
@@ -141,7 +145,7 @@ def spied(monkeypatch, pushes):
 def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, settings):
     hparams = dataclasses.replace(toy.HPARAMS, queue=policy, threshold=0.4, **settings)
     federation = toy.federation(labels_at_clients='labeled_rows' in settings)
-    cohort, key = toy.cohort([0, 2, 4]), jax.random.key(3)
+    cohort, key = toy.cohort([0, 2, 4])._replace(weight=jnp.array([0.0, 1.0, 1.0])), jax.random.key(3)
     model = toy.model(top_norm=True)
     pushes = []
     with monkeypatch.context() as patch:
@@ -166,7 +170,7 @@ def test_the_replay_finds_what_entered_the_queue(monkeypatch, policy, k_s, setti
                 supervised.push(labels, confident, labels)
     assert {phase for phase, *_ in pushes} == {'S', 'U'}
     expected = [supervised, unlabeled] if policy == 'two_level' else [supervised]
-    assert len(levels) == len(expected) == len(diagnostics.LEVELS[policy])
+    assert len(levels) == len(expected) == len(queue.LEVELS[policy])
     for level, ring in zip(levels, expected, strict=True):
         slots = sorted((int(x), bool(y)) for x, y in zip(level.labels, level.confident, strict=True) if x >= 0)
         assert slots == sorted(slot[:2] for slot in ring.slots if slot)

@@ -130,28 +130,18 @@ FORMS = {
     'fed_shvr alpha1': {'fed_shvr.alpha1': 0.0},
     'feddure no_coarse': {'feddure.coarse': False},
     'feddure no_fine': {'feddure.fine': False},
-    'fedmatch no_helpers': {'fedmatch.helpers': 0},
+    'fedmatch no_helpers, no momentum': {'fedmatch.helpers': 0, 'momentum': 0.0, 'local.optimizer_state': 'kept'},
     'fedswitch student': {'fedswitch.mode': 'student'},
-    'semifl epochs': {'local.epochs': 1},
+    'semifl epochs, no momentum': {'local.epochs': 1, 'momentum': 0.0},
     'semisfl off': {'queue': 'off'},
     'semisfl ring': {'queue': 'single_ring', 'queue_empty_slots': 'ignore'},
     'semisfl unlabeled none': {'data.client_labels': 0, 'pseudo_labels': 'none'},
-    'splitfed v2': {'splitfed.version': 'v2'},
+    'splitfed v2, no momentum': {'splitfed.version': 'v2', 'momentum': 0.0},
 }
 OF_DATA = ('data.', 'federation.', 'failures.')  # a form of other keys alone tries none of these, and the reverse
-READING = (
-    'semisfl',
-    'semisfl_prior',
-    'fedavg',
-    'fedmatch',
-    'feddure',
-    'fed_shvr',
-    'fedswitch',
-    'm_fed',
-    'semifl',
-    'splitfed',
-)
-READING += ('fedavg uda', 'fedavg mean_teacher', 'fedavg rules', 'fedavg classes', 'fedprox', 'fed_shvr strong')
+READING = ('semisfl', 'semisfl_prior', 'fedavg', 'fedmatch', 'feddure', 'fed_shvr', 'fedswitch', 'm_fed', 'semifl')
+READING += ('splitfed', 'fedavg uda', 'fedavg mean_teacher', 'fedavg rules', 'fedavg classes', 'fedprox')
+READING += ('fed_shvr strong',)
 
 # --- what programs are made of
 

@@ -35,8 +35,6 @@ METHODS = {
     'feddure': {'feddure__fine_rate': 5.0, **BY_LABELS},
     'fed_shvr': {'fed_shvr__ramp_rounds': 2, 'momentum': 0.5, 'federation__labeled_partition': 'classes', **BY_LABELS},
 }
-
-
 MOVED = dict(
     zip(METHODS, ('loss_local', 'mask_rate', 'loss_inter_client', 'coarse_effect', 'correction_norm'), strict=True)
 )

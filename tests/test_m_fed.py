@@ -227,13 +227,16 @@ def test_a_task_whose_clients_all_failed_keeps_its_model_and_g_ignores_no_task()
     np.testing.assert_allclose(after.server['w'], (w + other) / 2, rtol=1e-6)
     assert np.isnan(metrics['depth_loss'])
     assert metrics['loss_local'] == metrics['semseg_loss']
+    diverged = {name: {'loss': loss, 'anyone': True} for name, loss in (('depth', np.nan), ('semseg', 1.0))}
+    assert np.isnan(m_fed.metrics(diverged)['loss_local'])
 
 
 @pytest.mark.slow
-def test_alone_every_client_follows_its_own_gradient():
+@pytest.mark.parametrize('momentum', [0.9, 0.0])
+def test_alone_every_client_follows_its_own_gradient(momentum):
     """Its momentum goes on from round to round."""
     local = Local(epochs=1, weighting='samples', optimizer_state='kept')
-    settings = dataclasses.replace(hparams(), momentum=0.9, local=local)
+    settings = dataclasses.replace(hparams(), momentum=momentum, local=local)
     algorithm = algorithms.build('mfed_local', task_models(), VIEWS, settings)
     state = start = algorithm.init(rng.root(0))
     step = jax.jit(algorithm.round)
@@ -245,7 +248,7 @@ def test_alone_every_client_follows_its_own_gradient():
             expected, heavy = weights(start, name), (0.0, 0.0)
             for of_round in planned:
                 batches = of_round[name][number]
-                expected, heavy = train(expected, *data_of(NAMES, name), batches, heavy=heavy, momentum=0.9)
+                expected, heavy = train(expected, *data_of(NAMES, name), batches, heavy=heavy, momentum=momentum)
             own = jax.tree.map(lambda x, number=number: x[number], state.clients[name].model)
             np.testing.assert_allclose(own.bottom['params']['w'], expected[0], rtol=2e-5, atol=1e-6)
             np.testing.assert_allclose(own.top['params']['v'], expected[1], rtol=2e-5, atol=1e-6)

@@ -14,6 +14,7 @@ import pytest
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import fed_shvr
+from semisfl_jax.core import frequency
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, Local, Uda
 from semisfl_jax.core.objectives import build_rule
@@ -200,7 +201,7 @@ def test_an_oracle_needs_the_truth(monkeypatch):
 def test_without_pseudo_labels_k_s_stays(source, k_s):
     """Their loss, always 0, falls faster than a supervised one that rises: 20 / 1.5 = 13.3."""
     run = built('semisfl', pseudo_labels=source, k_s=20)  # windows of one round, compared after two
-    rounds, controller = driver.Driver([run]), driver.init_controller(run)
+    rounds, controller = driver.Driver([run]), frequency.init(run.frequency)
     for loss in (1.0, 2.0):
         measured = {'loss_supervised': np.float32(loss), 'loss_unlabeled': np.float32(0), 'lr': np.float32(0.02)}
         after = types.SimpleNamespace(round=np.int32(controller.rounds + 1))

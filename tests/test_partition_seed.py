@@ -9,7 +9,7 @@ import pytest
 from configs import default
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.training import experiment
+from semisfl_jax.training import experiment, load
 from semisfl_jax.training.driver import Driver
 from tests import runs
 from tests.partitions import SKEWED, config_of, dataset_of
@@ -54,6 +54,8 @@ def test_summaries_say_whose_split_it_was(tmp_path):
     data.save(data.make_partition(data.load(config.data), config), tmp_path / 'p.npz')
     changes = {'algorithm': 'supervised_only', 'rounds': 1}
     assert runs.run(tmp_path / 'file', **changes, data__partition_file=tmp_path / 'p.npz') == 0
+    (tmp_path / 'p.npz').unlink()
+    assert load.experiment(tmp_path / 'file').partition.settings['seed'] == 3  # of its own copy
     assert runs.run(tmp_path / 'two', **changes, seeds='0,1') == 0
     of_file, together, *alone = (
         json.loads((tmp_path / entry / 'summary.json').read_text())

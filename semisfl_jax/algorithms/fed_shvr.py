@@ -355,7 +355,7 @@ def fed_sh(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) 
     return build(Form(corrected=False, normalized=True), model, views, hparams, axis)
 
 
-FED_SH = register(
+register(
     dataclasses.replace(
         METHOD,
         name='fed_sh',
@@ -376,7 +376,7 @@ def fed_svr(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis)
     return build(Form(corrected=True, normalized=False), model, views, hparams, axis)
 
 
-FED_SVR = register(
+register(
     dataclasses.replace(
         METHOD,
         name='fed_svr',

@@ -149,7 +149,7 @@ def fedprox(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis)
     return fedavg(model, views, hparams, axis, prox=hparams.local.prox)
 
 
-FEDPROX = register(
+register(
     dataclasses.replace(
         METHOD,
         name='fedprox',

@@ -365,7 +365,7 @@ def train_parts(
     fresh = {name: not jax.tree.leaves(kept[name]) for name in terms}
     momenta = {name: tx[name].init(both[name]) if fresh[name] else kept[name] for name in terms}
     (both, batch_stats, momenta), means, counts = core.iterate(iteration, (both, batch_stats, momenta), inputs.steps)
-    momenta = {name: () if fresh[name] else momenta[name] for name in terms}
+    momenta = {name: kept[name] if fresh[name] else momenta[name] for name in terms}
     means['helpers_used'] = jnp.sum(sent.valid, dtype=jnp.float32) if sent else jnp.zeros(())
     return both, batch_stats, momenta, means, counts
 

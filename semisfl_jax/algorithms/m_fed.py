@@ -215,7 +215,7 @@ def collect(
     """The average of the models of a task, `otherwise` if no client is left, and its metrics, NaN in that case."""
     averaged, measured = core.collect(work, weights, otherwise, axis)
     anyone = axis.psum(jnp.sum(weights.weight)) > 0
-    return averaged, {name: jnp.where(anyone, value, jnp.nan) for name, value in measured.items()}
+    return averaged, {name: jnp.where(anyone, value, jnp.nan) for name, value in measured.items()} | {'anyone': anyone}
 
 
 def metrics(measured: Mapping[str, Metrics]) -> Metrics:
@@ -223,7 +223,8 @@ def metrics(measured: Mapping[str, Metrics]) -> Metrics:
     values = {f'{name}_loss': of_task['loss'] for name, of_task in measured.items()}
     for name, key in {'loss_local': 'loss', 'encoder_distance': 'distance'}.items():
         if all(key in of_task for of_task in measured.values()):
-            values[name] = jnp.nanmean(jnp.stack([of_task[key] for of_task in measured.values()]))
+            of_all, anyone = (jnp.stack([of_task[each] for of_task in measured.values()]) for each in (key, 'anyone'))
+            values[name] = jnp.mean(of_all, where=anyone)  # NaN if a task diverged
     return values
 
 
@@ -395,7 +396,7 @@ def price_local(context: costs.CostContext) -> costs.ClientCost:
     return cost._replace(download=0 * cost.download, upload=0 * cost.upload)
 
 
-MFED_LOCAL = register(
+register(
     dataclasses.replace(
         MFED_FL,
         name='mfed_local',

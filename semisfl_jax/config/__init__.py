@@ -11,6 +11,7 @@ from semisfl_jax.config.resolve import (
     flatten,
     hparams,
     identity_hash,
+    k_s_rule,
     of_method,
     resolve,
     trials,

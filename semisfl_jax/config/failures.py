@@ -47,12 +47,12 @@ def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -
 
 
 def lost_all(clients: Clients | None) -> bool:
-    """Whether clients failed and none survived."""
-    return clients is not None and bool(clients.failed.any()) and not clients.survived.any()
+    """Whether no client took part until the end: each failed, or had no images."""
+    return clients is not None and not clients.survived.any()
 
 
 def of_survivors(metrics: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
-    """The metrics of a round; if all clients were lost, the clients' metrics are NaN."""
+    """The metrics of a round; if `lost_all`, the clients' metrics are NaN."""
     if not lost_all(clients):
         return metrics
     return {name: value if name in SERVER_METRICS else np.array(np.nan, np.float32) for name, value in metrics.items()}

@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import is_ours, option_fields
 from semisfl_jax.config import keys
-from semisfl_jax.config.resolve import flatten
+from semisfl_jax.config.resolve import flatten, k_s_rule
 from semisfl_jax.core.errors import warn
 from semisfl_jax.core.keys import Field, rules
 from semisfl_jax.data import partition
@@ -69,8 +69,7 @@ def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.M
     if not is_ours(method):
         return ''
     has = {'': True, 'clients': method.clients, 'memory queue': method.clusters, 'projection head': method.clusters}
-    of_k_s = key == 'k_u' or key == 'pre_rounds'  # which the rules by which K_s adapts read, too
-    if not has[rule['part']] and not (of_k_s and _adapts_k_s(flat, method)):
+    if not has[rule['part']]:
         return f'{method.name} has no {rule["part"]}'
     if not rule['objectives'] or (key in _STRONG and flat['augment.supervised'] == 'strong'):
         return ''
@@ -84,33 +83,26 @@ def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.M
 
 def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
     """What is idle by more than one key."""
-    pseudo_labels, k_s, adapts = flat['pseudo_labels'], flat['k_s'], _adapts_k_s(flat, method)
+    pseudo_labels, k_s, adapts = flat['pseudo_labels'], flat['k_s'], k_s_rule(flat, method) != 'fixed'
     no_norm = f"model.name='{flat['model.name']}' has no BatchNorm"
+    same_k_s = f"k_s_rule='{flat['k_s_rule']}' of {method.name} reads no key of frequency"
+    if method.labels_alone(flat) or not method.clients:
+        same_k_s = f'{method.name} has no pseudo-labels'
+    if pseudo_labels == 'none':
+        same_k_s = "pseudo_labels='none' keeps K_s as it begins"
+    if not k_s:
+        same_k_s = 'k_s=0'
     late = flat['failures.deadline_seconds']  # the other costs decide which clients are late
     cost = ['cost.server_teraflops'] if late else [key for key in _group(flat, 'cost') if key != 'cost.enabled']
     counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # labeled rows have them, too
     no_clients, counts_of_tasks = f'{method.name} has no clients', flat['data.images_of_tasks']
     for idle, is_idle, why in (
-        (_group(flat, 'federation'), not method.clients, no_clients),
-        (['data.num_unlabeled'], not method.clients and not adapts, no_clients),
+        ([*_group(flat, 'federation'), 'data.num_unlabeled'], not method.clients, no_clients),
         (['data.num_unlabeled'], bool(counts_of_tasks), f'data.images_of_tasks={tuple(counts_of_tasks)}'),
         (['consistency_weight', 'clustering_weight'], not counts, f"pseudo_labels='{pseudo_labels}'"),
-        (
-            ['k_s_rule'],
-            flat['k_s_rule'] not in ('auto', 'fixed') and not _adapts_k_s({**flat, 'k_s_rule': 'paper'}, method),
-            f"pseudo_labels='{pseudo_labels}' keeps K_s as it begins" if k_s else 'k_s=0',
-        ),
-        (
-            ['k_s_rule'],
-            flat['k_s_rule'] == 'coverage' and (method.labels_alone(flat) or not method.clients),
-            f'{method.name} has no pseudo-labels',
-        ),
-        (
-            _group(flat, 'frequency'),
-            not adapts,
-            f"k_s_rule='{flat['k_s_rule']}' of {method.name} reads no key of frequency",
-        ),
-        (['frequency.beta'], _rule(flat, method) == 'coverage', 'K_min is by coverage'),
+        (['k_s_rule'], flat['k_s_rule'] not in ('auto', 'fixed') and not adapts, same_k_s),
+        (_group(flat, 'frequency'), not adapts, same_k_s),
+        (['frequency.beta'], k_s_rule(flat, method) == 'coverage', 'K_min is by coverage'),
         (cost, not flat['cost.enabled'], 'cost.enabled=False'),
         (['k_u'], flat['local.epochs'] and not adapts, f'local.epochs={flat["local.epochs"]}'),
         (['local.optimizer_state'], flat['optimizer'] == 'sgd' and flat['momentum'] == 0, 'momentum=0'),
@@ -157,15 +149,6 @@ def _by_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
 
 def _group(flat: dict[str, Any], name: str) -> list[str]:
     return [key for key in flat if key.startswith(f'{name}.')]
-
-
-def _rule(flat: dict[str, Any], method: algorithms.Method) -> str:
-    return method.k_s_rule if flat['k_s_rule'] == 'auto' else flat['k_s_rule']
-
-
-def _adapts_k_s(flat: dict[str, Any], method: algorithms.Method) -> bool:
-    """Whether K_s may change in the course of a run."""
-    return _rule(flat, method) != 'fixed' and flat['pseudo_labels'] != 'none' and flat['k_s'] > 0
 
 
 def _lacks(model: str, *parts: str) -> bool:

@@ -56,6 +56,17 @@ def of_method(method: algorithms.Method) -> dict[str, str]:
     }
 
 
+def k_s_rule(flat: dict[str, Any], method: algorithms.Method) -> str:
+    """The controller of K_s that a run has; 'fixed' where K_s never changes.
+
+    Without pseudo-labels there is no unlabeled loss, or it is 0, which a controller would take for one that falls.
+    """
+    learns = method.clients and not method.labels_alone(flat) and flat['pseudo_labels'] != 'none'
+    if not learns or not flat['k_s']:
+        return 'fixed'
+    return method.k_s_rule if flat['k_s_rule'] == 'auto' else flat['k_s_rule']
+
+
 def trials(config: ConfigDict) -> list[ConfigDict]:
     """The configuration of every trial of a resolved configuration, the same as for a run of that seed alone."""
     if not config.seeds:
@@ -124,7 +135,8 @@ def count_devices(config: ConfigDict) -> int:
     if config.seeds:
         core.split_cpu(min(machine.cores(), len(config.seeds)))
         return core.available_to_trials(len(config.seeds))
-    clients = 1 if indivisible(keys.flat(config)) else config.federation.num_active
+    of_a_task = max(1, config.federation.num_active // max(1, len(config.data.tasks)))
+    clients = 1 if indivisible(keys.flat(config)) else of_a_task
     if algorithms.get(config.algorithm).whole_model and not config.parallel.coordinator:
         core.split_cpu(min(machine.cores(), clients))
     elif core.cpu_was_split():

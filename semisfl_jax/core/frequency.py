@@ -19,7 +19,8 @@ K_s never drops below 1, since the teacher would stop moving.
 Beside these, of no paper:
 
 - `coverage`: as `paper`, with K_min = (1 - m) K_s,0, where K_s,0 is the K_s of the first round and m the share of the
-  checked round's pseudo-labels that reach the threshold. A model that is unsure of most images goes on with its labels
+  checked round's pseudo-labels that reach the threshold: K_s may rise again. A model that is unsure of most images goes
+  on with its labels
 - `fixed`: K_s is constant
 """
 

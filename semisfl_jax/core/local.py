@@ -116,11 +116,11 @@ def local_sgd(
 ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
     """The optimizer steps of one client; with 0 `steps`, nothing changes.
 
-    `client_state` is the optimizer's from the client's last round, () for a fresh one. `companion` is updated along
-    with the student, such as a teacher: `follow` maps (companion, student after the step) to the new one.
+    `client_state` is the optimizer's from the client's last round, without arrays for a fresh one. `companion` is
+    updated along with the student, such as a teacher: `follow` maps (companion, student after the step) to the new one.
 
     Returns:
-      student, optimizer state (() if `client_state` was ()), means over the steps, sums of counts.
+      student, optimizer state (`client_state` if that has no arrays), means over the steps, sums of counts.
     """
     fresh = not jax.tree.leaves(client_state)
 
@@ -134,7 +134,7 @@ def local_sgd(
 
     opt_state = tx.init(trainable(student)) if fresh else client_state
     (student, opt_state, _), means, counts = iterate(iteration, (student, opt_state, companion), steps)
-    return student, () if fresh else opt_state, means, counts
+    return student, client_state if fresh else opt_state, means, counts
 
 
 def iterate(

@@ -26,6 +26,8 @@ from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.losses import References, concatenate
 from semisfl_jax.core.types import Array
 
+LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}  # policy: its rings
+
 
 class Ring(struct.PyTreeNode):
     """Teacher keys, the newest over the oldest."""
@@ -78,8 +80,7 @@ class Queue(struct.PyTreeNode):
 
 def build(hparams: HParams, width: int, key: Array | None = None) -> Queue:
     """The queue before the first round, of keys of `width` numbers. `key` is the root key; None: empty."""
-    count = {'two_level': 2, 'single_ring': 1, 'off': 0}[hparams.queue]
-    rings = tuple(empty(hparams.queue_size, width) for _ in range(count))
+    rings = tuple(empty(hparams.queue_size, width) for _ in LEVELS[hparams.queue])
     if hparams.queue == 'single_ring' and key is not None:
         rows = jax.random.normal(rng.fold(key, 'queue'), rings[0].keys.shape)
         rings = (rings[0].replace(keys=rows / jnp.linalg.norm(rows, axis=1, keepdims=True)),)

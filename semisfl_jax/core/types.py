@@ -23,7 +23,9 @@ from flax import struct
 Array: TypeAlias = jax.Array
 Variables: TypeAlias = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
 Metrics: TypeAlias = dict[str, Array]  # name -> scalar
-MethodState: TypeAlias = Any  # a pytree with `round` [] int32 and `student`: `core.State`, or a method's own
+# `core.State`, or a method's own pytree with `round` [] int32 and `student`; several seeds need its `replace` as well,
+# diagnostics the fields of `core.State`
+MethodState: TypeAlias = Any
 Reported: TypeAlias = tuple[dict[str, Array], dict[str, Array]]  # means and counts of iterations, by name
 Axes: TypeAlias = Any  # matplotlib's, which only plots need
 Tree = TypeVar('Tree')  # a pytree, where a result has the structure of an argument
@@ -136,7 +138,9 @@ class ClientAxis(NamedTuple):
 
     map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the local clients, like `jax.vmap`
     psum: Callable[[Any], Any] = _same  # tree of sums over the local clients -> tree of sums over all clients
-    all_gather: Callable[[Any], Any] = _same  # tree of local [A' * B, ...] -> [A * B, ...], in the cohort's order
+    all_gather: Callable[[Any], Any] = (
+        _same  # tree of local [A', ...] or [A' * B, ...] -> of all, in the cohort's order
+    )
 
 
 LOCAL_CLIENTS = ClientAxis()

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import models
-from semisfl_jax.core import losses, rng, trees
+from semisfl_jax.core import losses, queue, rng, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array
@@ -191,7 +191,6 @@ def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
 # overhead is counted. Float32 and int32 numbers are sent uncompressed.
 
 NUMBER = 4  # bytes of a label, a count or a loss
-RINGS = {'two_level': 2, 'single_ring': 1, 'off': 0}
 PAPER_SIZES = {'alexnet': 127 * 2**20, 'vgg13': 508 * 2**20, 'vgg16': 528 * 2**20}  # whole models, from the paper
 
 
@@ -251,7 +250,7 @@ def supervised_work(context: CostContext, clustering: bool = False) -> float:
         return 0.0
     row = pieces.whole_work.train
     if clustering:
-        references = h.server_batch_size + (h.queue_size if RINGS[h.queue] else 0)
+        references = h.server_batch_size + (h.queue_size if queue.LEVELS[h.queue] else 0)
         row += pieces.bottom_work.forward + _clustering(pieces, references)
     return h.server_batch_size * row
 
@@ -268,7 +267,7 @@ def cross_entity(context: CostContext, clustering: bool) -> ClientCost:
     batch = h.batch_size * pieces.features
     server_row = pieces.top_work.train + pieces.top_work.forward
     if clustering:
-        server_row += _clustering(pieces, context.active * h.batch_size + RINGS[h.queue] * h.queue_size)
+        server_row += _clustering(pieces, context.active * h.batch_size + len(queue.LEVELS[h.queue]) * h.queue_size)
     return ClientCost(
         download=2 * pieces.bottom,
         step_upload=2 * batch + NUMBER * h.labeled_rows * np.asarray(context.labels),

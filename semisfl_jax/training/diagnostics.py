@@ -27,7 +27,8 @@ are given in their own documentation.
 
 `agreement`, `pieces`, `distance` and `norm` are present for methods with a teacher, the queue entries for methods with
 a queue. With `client_teacher_ema` the labels in the queue depend on how each client trained, and with a labeler that
-keeps something of clients on what it had kept; they cannot be recomputed afterwards, so the queue is left out.
+keeps something of clients on what it had kept; they cannot be recomputed afterwards, so the queue is left out. So it is
+with `pseudo_labels` 'none', where keys of clients have no class.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ from semisfl_jax.training import inputs
 from semisfl_jax.training.experiment import Experiment
 
 Arrays = dict[str, np.ndarray]
-LEVELS = {'two_level': ('supervised', 'unlabeled'), 'single_ring': ('ring',), 'off': ()}  # policy: those of its queue
 
 
 def rounds_written(folder: Path) -> list[int]:
@@ -251,7 +251,8 @@ def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callabl
     """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
     shapes = experiment.state_shapes
-    if hparams.client_teacher_ema or jax.tree.leaves(shapes.clients) or not jax.tree.leaves(shapes.queue):
+    unknown = hparams.client_teacher_ema or jax.tree.leaves(shapes.clients) or hparams.pseudo_labels == 'none'
+    if unknown or not jax.tree.leaves(shapes.queue):
         return None
     client_map = core.client_map(federation.client_chunk, federation.client_map)
     run = jit(build_replay(experiment.model, views, hparams, client_map))
@@ -263,8 +264,11 @@ def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callabl
         truths = [level.keys[:, 0].astype(np.int64) for level in levels]
         counts = [count_slots(x.labels, x.confident, truth, classes) for x, truth in zip(levels, truths, strict=True)]
         slots, empty = zip(*counts, strict=True)
-        names = LEVELS[hparams.queue]
-        return {'queue_levels': np.array(names), 'queue': np.stack(slots), 'queue_empty': np.array(empty, np.int32)}
+        return {
+            'queue_levels': np.array(queue.LEVELS[hparams.queue]),
+            'queue': np.stack(slots),
+            'queue_empty': np.array(empty, np.int32),
+        }
 
     return queued
 
@@ -310,13 +314,14 @@ def build_replay(
     """
     axis = ClientAxis(map=client_map)
 
-    def note(labels: Array, confident: Array, truth: Array) -> References:
-        return References(truth[:, None].astype(jnp.float32), labels, confident, jnp.ones_like(confident))
+    def note(labels: Array, confident: Array, truth: Array, mask: Array) -> References:
+        return References(truth[:, None].astype(jnp.float32), labels, confident, mask)
 
     def supervised(key: Array, state: State, federation: Federation, k_s: Array) -> Queue:
         def remember(step: Array, seen: Queue) -> Queue:
             labels = federation.server_labels[supervised_phase.draw_rows(hparams, key, step, federation)[0]]
-            return seen.push_supervised(note(labels, jnp.ones_like(labels, bool), labels))
+            every = jnp.ones_like(labels, bool)
+            return seen.push_supervised(note(labels, every, labels, every))
 
         first = state.step - k_s
         if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
@@ -326,6 +331,8 @@ def build_replay(
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, seen: Queue) -> Queue:
         round_key = cross_entity_phase.round_key(key, state.round - 1)
         rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
+        takes_part = (cohort.weight > 0) & (federation.size[cohort.ids] > 0)
+        mask = jnp.repeat(takes_part, hparams.batch_size)
 
         def iteration(seen: Queue, inputs: tuple[Array, Array, Array]) -> tuple[Queue, None]:
             t, rows, labeled = inputs  # [], [A, B], [A, B]
@@ -336,7 +343,7 @@ def build_replay(
             _, logits = cross_entity_phase.weak_rows(model, hparams, axis, *models, x, keys['teacher_dropout'], True)
             labels, confident = assign_pseudo_labels(hparams, logits, truth)
             labeled = labeled.reshape(-1)
-            references = note(jnp.where(labeled, truth, labels), confident | labeled, truth)
+            references = note(jnp.where(labeled, truth, labels), confident | labeled, truth, mask)
             return seen.push_unlabeled(references, t), None
 
         per_iteration = jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1)

@@ -110,11 +110,6 @@ def init_state(experiment: Experiment) -> jax.stages.Wrapped:
     return jax.jit(experiment.algorithm.init, out_shardings=core.replicated(experiment.mesh))
 
 
-def init_controller(experiment: Experiment) -> FrequencyState:
-    """The controller of K_s before the first round."""
-    return frequency.init(experiment.frequency)
-
-
 def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
     """Divides leaves [R, ...] over the devices, or copies each leaf to every device."""
     return jax.device_put(tree, NamedSharding(mesh, P(core.AXIS) if divided else P())) if mesh else tree

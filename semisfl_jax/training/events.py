@@ -72,7 +72,7 @@ class Snapshot(NamedTuple):
     round: int  # rounds completed
     states: list[Any]  # [R], on the devices
     controllers: list[FrequencyState]  # [R], of K_s
-    accounts: list[RunTotals]  # [R]
+    totals: list[RunTotals]  # [R]
 
 
 class Finished(NamedTuple):

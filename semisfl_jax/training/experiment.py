@@ -18,7 +18,7 @@ from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.algorithms.task_model import TaskModel
-from semisfl_jax.config import failures
+from semisfl_jax.config import failures, keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import file_io, frequency, machine, rng
 from semisfl_jax.core import hparams as hparams_lib
@@ -207,8 +207,7 @@ def assemble(
         labels = np.concatenate([partition.server_index, *partition.client_labeled_index])
         images = len(np.unique(labels)) + config.data.num_unlabeled
     controller = frequency.FrequencyOptions(
-        # without pseudo-labels, the unlabeled loss is 0, which the controller would take for one that falls
-        rule='fixed' if config.pseudo_labels == 'none' or not config.k_s else config.k_s_rule,
+        rule=config_lib.k_s_rule(keys.flat(config), shared.method),
         k_s=config.k_s,
         k_u=config.k_u,
         labeled_share=len(partition.server_index) / images,

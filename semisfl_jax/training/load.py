@@ -15,11 +15,10 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.core import file_io, hosts, machine
+from semisfl_jax.core import file_io, frequency, hosts, machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import checkpoint, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.driver import init_controller
 from semisfl_jax.training.experiment import Experiment, compile_with
 
 Records = list[dict[str, Any]]  # the lines of metrics.jsonl
@@ -59,6 +58,9 @@ def _checked(folder: Path) -> ConfigDict:
     """The configuration of a run, for this process and one device."""
     run_config = config(folder)
     run_config.update(parallel={'devices': 1, 'coordinator': '', 'num_processes': 1, 'process_id': 0})
+    run_config.failures.update(trace='', trace_hash='')  # of rounds, whose file may be gone
+    if run_config.data.partition_file:
+        run_config.data.partition_file = str(folder / 'partition.npz')
     try:
         config_lib.check(run_config)
     except UserError as error:
@@ -82,7 +84,7 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
     if number not in saved:
         available = f'it has those of rounds {", ".join(map(str, saved))}' if saved else 'it has none'
         raise UserError(f'{folder} has no checkpoint of round {number or "1 or later"}: {available}')
-    template = {'algorithm': built.state_shapes, 'frequency': init_controller(built)}
+    template = {'algorithm': built.state_shapes, 'frequency': frequency.init(built.frequency)}
     identity = experiment_lib.identity(config(folder), built.partition)
     return number, checkpoint.read(folder / 'checkpoints', number, template, identity)['algorithm']
 

@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import core, costs, data
 from semisfl_jax.config.resolve import count_devices
-from semisfl_jax.core import file_io, hosts, machine
+from semisfl_jax.core import file_io, frequency, hosts, machine
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.training import (
     checks,
@@ -39,7 +39,7 @@ from semisfl_jax.training import (
     outputs,
 )
 from semisfl_jax.training.describe import describe
-from semisfl_jax.training.driver import Driver, init_controller, init_state
+from semisfl_jax.training.driver import Driver, init_state
 from semisfl_jax.training.evaluation import Scores
 from semisfl_jax.training.experiment import Experiment, compile_with
 from semisfl_jax.training.inputs import RoundInputs
@@ -189,7 +189,7 @@ def _train(run: Run, request: Request) -> Result:
 def _start(run: Run) -> LoopState:
     """The state of the last checkpoints, or the initial state."""
     driver, first, folder = run.driver, run.trials[0], run.folder
-    template = {'algorithm': first.state_shapes, 'frequency': init_controller(first)}
+    template = {'algorithm': first.state_shapes, 'frequency': frequency.init(first.frequency)}
     restored = hosts.from_first(lambda: folder.restore(template)) if folder else None
     if folder is None or restored is None:
         init = init_state(first).lower(first.key).compile()
@@ -197,7 +197,7 @@ def _start(run: Run) -> LoopState:
             memory.check('initial state', init, run.config)
         inits = (init if trial.algorithm is first.algorithm else init_state(trial) for trial in run.trials)
         states = [of_trial(trial.key) for of_trial, trial in zip(inits, run.trials, strict=True)]
-        controllers, totals = [init_controller(first) for _ in states], [RunTotals() for _ in states]
+        controllers, totals = [frequency.init(first.frequency) for _ in states], [RunTotals() for _ in states]
         return LoopState(0, driver.stack(states), controllers, totals, [[] for _ in states])
     run.emit(events.Resumed(restored.round))
     number, homes = restored.round, folder.homes

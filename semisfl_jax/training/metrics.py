@@ -29,7 +29,6 @@ from semisfl_jax.training.experiment import Experiment
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 COSTS = RoundCost._fields  # of all rounds so far
-TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
 # Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
 _LAST = 10  # evaluations that are averaged

@@ -10,11 +10,12 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax.core import frequency
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.training import evaluation
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.driver import Driver, init_controller, init_state
+from semisfl_jax.training.driver import Driver, init_state
 from semisfl_jax.training.experiment import Experiment, compile_with
 from semisfl_jax.training.inputs import RoundInputs
 
@@ -44,7 +45,7 @@ class Simulation:
 
     def init(self) -> Carry:
         """Before the first round."""
-        return Carry(init_state(self.experiment)(self.experiment.key), init_controller(self.experiment))
+        return Carry(init_state(self.experiment)(self.experiment.key), frequency.init(self.experiment.frequency))
 
     def round(self, carry: Carry) -> tuple[Carry, dict[str, float]]:
         """One round of the method: its cohort, its images and its K_s follow from the configuration and the carry.
