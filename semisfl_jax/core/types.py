@@ -138,9 +138,7 @@ class ClientAxis(NamedTuple):
 
     map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the local clients, like `jax.vmap`
     psum: Callable[[Any], Any] = _same  # tree of sums over the local clients -> tree of sums over all clients
-    all_gather: Callable[[Any], Any] = (
-        _same  # tree of local [A', ...] or [A' * B, ...] -> of all, in the cohort's order
-    )
+    all_gather: Callable[[Any], Any] = _same  # tree of local [A', ...] or [A' * B, ...] -> all, in the cohort's order
 
 
 LOCAL_CLIENTS = ClientAxis()
