@@ -22,7 +22,7 @@ from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import Cohort
 from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
-from tests import linear, runs, toy
+from tests import linear, needs, runs, toy
 from tests.conftest import UNOPTIMIZED
 from tests.marks import slow_but
 
@@ -318,9 +318,11 @@ def test_devices_that_do_not_fit_are_refused(tmp_path, capsys, changes, named):
 
 
 @inside
-@pytest.mark.parametrize(('algorithm', 'active', 'devices'), [('semisfl', 3, 3), ('supervised_only', 3, 1)])
-def test_all_devices_are_as_many_as_have_clients(algorithm, active, devices):
-    config = runs.config(algorithm=algorithm, federation__num_active=active, parallel__devices=0)
+@pytest.mark.parametrize(('algorithm', 'devices'), [('semisfl', 3), ('supervised_only', 1), ('m_fed', 4)])
+def test_all_devices_are_as_many_as_have_clients(algorithm, devices):
+    """Of three; in dense tasks of four clients for each of two tasks."""
+    changes = {'federation.num_active': 3, 'parallel.devices': 0} | needs.changes(algorithm)
+    config = runs.config(**{key.replace('.', '__'): value for key, value in changes.items()})
     assert count_devices(config_lib.resolve(config)) == devices
 
 

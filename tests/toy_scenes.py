@@ -16,15 +16,12 @@ NEEDS = {  # of every configuration
     'data.name': NAME,
     'data.tasks': TASKS,
     'data.fake': False,
-    'data.fake_size': 0,
-    'data.image_size': 0,
-    'data.image_folder': '',
-    'data.class_list': '',
+    **dict.fromkeys(('data.fake_size', 'data.image_size', 'pre_rounds'), 0),
+    **dict.fromkeys(('data.image_folder', 'data.class_list'), ''),
     'federation.num_clients': 10,
     'federation.num_active': 8,
     'model.name': 'scene_net',
     'local.epochs': 1,
-    'pre_rounds': 0,
     'sampling': 'epochs',
 }
 
