@@ -83,7 +83,7 @@ def differences(groups: Groups, scored: Scored) -> list[Mean]:
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         runs = (*first.values(), *second.values())
         shared = sorted(first.keys() & second.keys())
-        if len(shared) < 2 or len({(run.key.rpartition('_')[2], run.eval_split) for run in runs}) > 1:
+        if len(shared) < 2 or len({(run.judged_by, run.eval_split) for run in runs}) > 1:
             continue
         if any(run.key not in scored[run.folder] for run in runs):  # undefined in all evaluations
             continue

@@ -126,7 +126,7 @@ def as_text(pricing: Pricing) -> str:
         rows.append([*row, mib(price.memory), f'{price.seconds:.1f}'])
     notes = (
         "part: the client's part of the model · down, up: of one client in a round · all: of all active clients,",
-        "up and down · GFLOP: of one iteration · client MiB: the client's memory · seconds: of a round, simulated",
+        "up and down · GFLOP: of one iteration · client MiB: the client's memory · seconds: of a round, no failures",
         f"* the configuration's cut · {WHOLE}: nothing is cut (FedAvg with FixMatch, one model down and up)",
     )
     return '\n'.join([pricing.title, *columns(rows, '>' * len(head)), *notes])

@@ -16,7 +16,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, keys
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.tasks import ACCURACY, Score, score_key
+from semisfl_jax.tasks import ACCURACY, Score, score_key, split_key
 from semisfl_jax.training import metrics
 
 
@@ -40,6 +40,11 @@ class Run(NamedTuple):
     def key(self) -> str:
         """The headline's score in the lines of metrics.jsonl."""
         return score_key(self.headline, self.score.name)
+
+    @property
+    def judged_by(self) -> str:
+        """What two runs share if their scores can be compared: a task's score, or accuracy, of whichever model."""
+        return self.key if split_key(self.key) else self.score.name
 
     def trivial(self, name: str) -> Run:
         """As if all evaluations had been of a trivial prediction, one of `training.evaluation.TRIVIAL_NAMES`."""

@@ -33,10 +33,7 @@ CELLS_OF_LABELED = {
     'feddure_table2': 4 * 4 + 4 * 4 * 5,
 }
 # At scale full and the others: methods, constant predictions, and in saliency all objects
-CELLS_OF_MFED = {
-    'mfed_table2': (4 * 5 + 1 + 6 * 10 + 2, 4 * 5 + 1 + 4 * 10 + 2),
-    'mfed_table3': (2 * 4 * 3, 4 * 3),
-}
+CELLS_OF_MFED = {'mfed_table2': (4 * 5 + 1 + 6 * 10 + 2, 4 * 5 + 1 + 4 * 10 + 2), 'mfed_table3': (2 * 4 * 3, 4 * 3)}
 ALL = [
     *((name, scale) for name in CELLS for scale in scales.COSTS if (name, scale) != ('fig5_6_cost', 'cifar')),
     *((name, scale) for name in CELLS_OF_LABELED for scale in (feddure if 'feddure' in name else shvr).COSTS),

@@ -211,12 +211,7 @@ def test_fixmatch_fills_with_what_normalizes_to_zero():
 
 @pytest.mark.parametrize(
     ('name', 'key', 'value'),
-    [
-        ('semifl', 'magnitude', 9),
-        ('semifl', 'cutout', 8),
-        ('fedmatch', 'operations', 3),
-        ('fixmatch', 'cutout', 7),
-    ],
+    [('semifl', 'magnitude', 9), ('semifl', 'cutout', 8), ('fedmatch', 'operations', 3), ('fixmatch', 'cutout', 7)],
 )
 def test_options_that_a_variant_would_ignore_are_refused(name, key, value):
     with pytest.raises(UserError, match=f'augment.{key}={value}'):

@@ -221,6 +221,17 @@ def test_a_round_on_whole_models_ends_at_the_deadline():
     assert (paces.start > built.deadline).sum() == 25
 
 
+@pytest.mark.parametrize(('order', 'seconds'), [('synchronized', 50 + 10), ('sequential', 50 + 10 + 3)])
+def test_split_methods_wait_for_a_late_client_until_the_deadline(order, seconds):
+    """Of steps of 60 s one client makes none in 50 s. The others make ten of 1 s and ten of 0.3 s, at once or in turn;
+    for one that failed otherwise nobody waits."""
+    steps = np.array([10, 10, 10, 10])
+    clients = costs.drop(no_failures(np.arange(4), steps, steps, steps > 0), np.array([0, np.inf, np.inf, 0]))
+    paces = costs.rounds.Paces(np.zeros(4), np.array([60, 1, 0.3, 9]), np.zeros(4))
+    tail = np.array([50.0, 0, 0, 0])
+    assert costs.rounds._client_seconds(order, clients, paces, tail, 0.0) == pytest.approx(seconds)
+
+
 # --- what the rounds get
 
 

@@ -37,10 +37,7 @@ def _positional(lowering, case, x, kernel):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ('lowering', 'case'),
-    [('winograd', (3, 0, 1, 1)), *(('direct', case) for case in CASES[:5])],
-)
+@pytest.mark.parametrize(('lowering', 'case'), [('winograd', (3, 0, 1, 1)), *(('direct', case) for case in CASES[:5])])
 def test_gradients_of_gradients(lowering, case, monkeypatch):
     """As those of XLA's own, for losses that contain a gradient, as those of FedDure's regulators."""
     monkeypatch.setattr(winograd, 'WIDE', 1)

@@ -59,12 +59,7 @@ def test_uda_is_zero_where_the_views_agree_and_its_gradient_is_a_difference():
 
 
 @pytest.mark.parametrize(
-    ('schedule', 'progress', 'alpha'),
-    [
-        ('linear', 0.25, 0.25),
-        ('exp', 1.0, 1.0),
-        ('log', 0.4, 1.0 - math.exp(-2.0)),
-    ],
+    ('schedule', 'progress', 'alpha'), [('linear', 0.25, 0.25), ('exp', 1.0, 1.0), ('log', 0.4, 1.0 - math.exp(-2.0))]
 )
 def test_signal_annealing_by_hand(schedule, progress, alpha):
     threshold = signal_threshold(schedule, jnp.float32(progress), 4)

@@ -5,17 +5,10 @@ python launch.py --config=configs/studies/fig11_frequency.py:smoke
 
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
+from semisfl_jax.configs.studies.fig9_labels import LABELS
 
 from semisfl_jax.studies.spec import Table
 
-LABELS = {
-    'smoke': (20, 40, 80),
-    'cpu': (100, 250, 1000),
-    'digits': (20, 40, 80),
-    'mnist': (50, 100, 250),
-    'cifar': (250, 1000),
-    'full': (250, 500, 1000, 2000, 4000),
-}
 ROWS = {'with adaptation': 'paper', 'without': 'fixed'}  # -> config.k_s_rule
 
 

@@ -71,7 +71,7 @@ def get_config(scale: str = '') -> ConfigDict:
 
 
 def _betas(scale: str, labels: int) -> dict[str, float]:
-    """The smallest whole beta for each K_min of SMALLEST, by its column; not named for K_min, as K_u may be changed."""
+    """The first whole beta above that of each K_min of SMALLEST; columns are not named for K_min, as K_u may change."""
     k_u = scales.cell(scale, '', '', '', {}).config.k_u
     per_beta = labels / IMAGES[scales.STAND_IN[scale]] * k_u
     betas = [float(math.floor(smallest / per_beta) + 1) for smallest in SMALLEST]

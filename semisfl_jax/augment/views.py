@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import jax
@@ -108,21 +108,15 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
 
 
 def together(
-    key: Array,
-    images: Array,
-    targets: Mapping[str, Array],
-    options: AugmentOptions,
-    points: Collection[str] = POINT_TASKS,
+    key: Array, images: Array, targets: Mapping[str, Array], options: AugmentOptions
 ) -> tuple[Array, dict[str, Array]]:
     """The weak view of images, and their maps moved alike: labels stay on the pixels that they are of.
 
     Maps take the nearest pixel where images are bilinear, and have 255, no truth, where images are black from outside.
     Depth keeps its values when the image grows, as it is relative.
 
-    Args:
-      targets: {task: [B, H, W] uint8}.
-      points: tasks whose maps mark single pixels, which are moved one by one: the nearest pixel would lose some of them
-        where images shrink, and double them where images grow.
+    `targets`: {task: [B, H, W] uint8}. The pixels of POINT_TASKS are moved one by one: the nearest pixel would lose
+    some of them where images shrink, and double them where images grow.
 
     Returns:
       The same as `weak`, to the bit, and maps of the same names and shapes.
@@ -132,7 +126,7 @@ def together(
     uniform = _placement(key, 'weak', drawn, options)
 
     def moved(name: str, maps: Array) -> Array:
-        move = geometry.scale_rotate_points if name in points else geometry.scale_rotate_labels
+        move = geometry.scale_rotate_points if name in POINT_TASKS else geometry.scale_rotate_labels
         return _place(uniform, maps[:, None], options, move)[:, 0]
 
     maps = {name: moved(name, target) for name, target in targets.items()}

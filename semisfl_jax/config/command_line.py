@@ -28,8 +28,8 @@ If the package is installed without its repository: `semisfl` or `python -m semi
 configurations
 {configs}
 
-studies: each reproduces a table or figure of a paper from many runs (configs/studies/NAME.py:SCALE; smoke, cpu,
-  full; those of SemiSFL also digits, mnist, cifar)
+studies: each makes a table or figure, most of them a paper's, from many runs (configs/studies/NAME.py:SCALE; smoke is
+  the smallest scale, and without one the command names all)
 {studies}
 sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
 
@@ -109,7 +109,7 @@ def parse(argv: list[str], studies: bool = False) -> Command:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
     for kind in (STUDY, SWEEP):
         if kind in command.config and not studies:
-            raise UserError(f'{command.name} is a {kind} of many runs, which only launch.py can run; give one run')
+            raise UserError(f'{command.name} is a {kind} of many runs; give one run')
     return command
 
 

@@ -250,13 +250,15 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
     start, step, made, tail = paces.start[started], paces.step[started], clients.made[started], tail[started]
     if order == 'independent':
         return float(np.max(start + made * step + tail))
-    last = float(np.max(np.where(made == clients.steps[started], tail, 0)))
+    whole = made == clients.steps[started]
+    last, missed = float(np.max(np.where(whole, tail, 0))), np.where(whole, 0, tail)  # of late clients: to the deadline
     if order == 'sequential':
-        return float(np.max(start) + np.sum(made * (step + server_step))) + last
+        return float(np.max(start) + np.sum(made * (step + server_step) + missed)) + last
     between, done = 0.0, 0
     for count in np.unique(made):  # the set of clients is constant until the next one leaves
         running = made >= count
         between += float(count - done) * float(np.max(step[running]) + np.sum(running) * server_step)
+        between += float(np.max(np.where(made == count, missed, 0)))
         done = count
     return float(np.max(start)) + between + last
 

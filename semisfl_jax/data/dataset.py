@@ -92,7 +92,8 @@ def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
-    tabulated = KNOWN[name].normalization if name in KNOWN else None
+    known = KNOWN.get(name.partition(':')[0])  # without the version of TFDS
+    tabulated = known and known.normalization
     return tabulated if tabulated and len(tabulated[0]) == images.shape[-1] else channel_statistics(images)
 
 

@@ -88,10 +88,11 @@ def faults(config: ConfigDict) -> Iterator[str]:
         yield "data.eval_split='validation' needs images that are held out; use data.num_validation=1000, for example"
     if 0 < fed.max_images < fed.min_images:
         yield f'federation.min_images={fed.min_images} is above federation.max_images={fed.max_images} (0: none)'
-    if 0 < data.num_unlabeled < fed.num_clients:
+    shared = tasks if data.task_images == 'shared' else 0  # the number is of each task
+    if 0 < data.num_unlabeled < fed.num_clients // max(1, shared):
         yield (
-            f'data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}; '
-            'every client needs an image, use more, or 0 for all'
+            f'data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}'
+            f'{f" / {shared} tasks" if shared else ""}; every client needs an image, use more, or 0 for all'
         )
     yield from _faults_of_counts(config)
     if -1 < fed.mismatch < 0:
@@ -176,7 +177,7 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     chosen = settings(config)
     held_out = draw_validation(dataset, chosen.get('num_validation', 0), chosen['seed'])
     if len(held_out):  # of no class, so that nobody gets them
-        labels = np.array(dataset.train_labels)
+        labels = dataset.train_labels.astype(np.int32)
         labels[held_out] = _HELD_OUT
         dataset = dataclasses.replace(dataset, train_labels=labels)
     made = _split_tasks(dataset, chosen) if 'tasks' in chosen else _make(dataset, chosen)

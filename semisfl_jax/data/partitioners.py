@@ -67,7 +67,8 @@ def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
 def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     """Dir(alpha) over the clients once per class, as in the code of SemiFL (Diao et al., 2022) and of FedDure (Bai et
-    al., 2024): classes in turn, and nothing to a client that already holds its n / N of all n images.
+    al., 2024): classes in turn, and no share to a client that already holds its n / N of all n images (to the last one
+    rounding may give an image).
 
     Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all
     clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.

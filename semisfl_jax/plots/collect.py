@@ -114,7 +114,7 @@ def each(groups: Groups, keys: Mapping[str, str]) -> dict[str, list[Curve]]:
 
 def score(groups: Groups) -> Score:
     """The score by which the headlines of all groups are judged, or a UserError if it is not the same."""
-    return _shared({run.score.name: run.score for runs in groups.values() for run in runs.values()})
+    return _shared({run.judged_by: run.score for runs in groups.values() for run in runs.values()})
 
 
 def eval_split(groups: Groups) -> str:

@@ -23,6 +23,7 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line
 from semisfl_jax.core import machine
@@ -90,10 +91,13 @@ def _advice(name: str, refused: Refused, asked: Request) -> str:
     config, title, reason = asked.config, asked.target.title, shorten(str(refused))
     if not refused.for_memory:
         return f'the {name} does not compile for {title}: {reason}; try another --target'
-    remedy = f'eval_batch_size={config.eval_batch_size}'
+    remedy, method = f'eval_batch_size={config.eval_batch_size}', algorithms.get(config.algorithm)
     if name == 'round':
+        remedy = f'server_batch_size={config.server_batch_size}'
+    if name == 'round' and method.clients:
         chunk = config.federation.client_chunk or -(-config.federation.num_active // asked.devices)
-        remedy = f'federation.client_chunk={chunk}, batch_size={config.batch_size} or queue_size={config.queue_size}'
+        remedy = f'federation.client_chunk={chunk} or batch_size={config.batch_size}'
+        remedy += f' or queue_size={config.queue_size}' if method.clusters else ''
     return f'the {name} does not fit on {title} ({reason}); use less than {remedy}, or another --target'
 
 

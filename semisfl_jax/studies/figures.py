@@ -116,7 +116,9 @@ def _of_column(
         return _prices(groups, row_looks)
     drawing, ax = style.figure()
     if name == 'spread_rounds':
-        spreads = [plots_collect.spread(group, runs) for group, runs in groups.items()]
+        spreads = [plots_collect.spread(group, runs) for group, runs in groups.items() if len(runs) > 1]
+        if not spreads:
+            raise UserError('a spread needs a row of at least two seeds')
         score = plots_collect.score(groups)
         label = f'Deviation of the {score.label}{score.unit and f" ({score.unit})"}'
         curves.against(ax, _with_looks(spreads, row_looks), label, scale=score.scale, from_zero=True)

@@ -92,14 +92,22 @@ def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Stu
         kept[found.title] = [
             key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1
         ]
+
+    def tune(cell: Cell) -> Cell:
+        encoder = cell.encoder and tune(cell.encoder)  # which may be of another method
+        cell = dataclasses.replace(cell, encoder=None)
+        if method := of_cell(cell, result.methods):
+            left = [*kept[method.title], *(('lr_min',) if 'lr' in kept[method.title] else ())]  # lr_min belongs to lr
+            settings = {key: value for key, value in method.settings.items() if key not in left}
+            cell = plan.changed(cell, settings)
+        return dataclasses.replace(cell, encoder=encoder)
+
     changed: dict[int, Cell] = {}
     used: dict[str, TunedMethod] = {}
     for cell in study.cells():
         if method := of_cell(cell, result.methods):
             used[method.title] = method
-            left = [*kept[method.title], *(('lr_min',) if 'lr' in kept[method.title] else ())]  # lr_min belongs to lr
-            settings = {key: value for key, value in method.settings.items() if key not in left}
-            changed[id(cell)] = plan.changed(cell, settings)
+            changed[id(cell)] = tune(cell)
     if not changed:
         names = ', '.join(found.title for found in result.methods)
         raise UserError(f'config.study_tuned={source} has settings of {names}, but no cell of {study.name} is of these')

@@ -38,13 +38,13 @@ def balanced_bce(outputs: Array, targets: Array) -> Array:
     return _mean(_weighted(outputs[..., 0], positive.astype(outputs.dtype), 1 - share), known)
 
 
-def weighted_bce(outputs: Array, targets: Array, weight: float = EDGE_WEIGHT) -> Array:
+def weighted_bce(outputs: Array, targets: Array) -> Array:
     """Binary cross-entropy of logits [B, H, W, 1] against 0 or 1, for edges.
 
-    A positive pixel has `weight`, a negative one the rest to 1.
+    A positive pixel has the weight EDGE_WEIGHT, a negative one the rest to 1.
     """
     positive = (targets == 1).astype(outputs.dtype)
-    return _mean(_weighted(outputs[..., 0], positive, weight), targets != IGNORED)
+    return _mean(_weighted(outputs[..., 0], positive, EDGE_WEIGHT), targets != IGNORED)
 
 
 def l1(outputs: Array, targets: Array) -> Array:

@@ -14,6 +14,7 @@ from semisfl_jax import core, data, tasks
 from semisfl_jax.core import machine, sampling
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array
+from semisfl_jax.data import maps
 from semisfl_jax.tasks import Task
 from semisfl_jax.training import checks
 from semisfl_jax.training.experiment import Experiment, compile_with
@@ -169,15 +170,12 @@ def predict_constants(pixels: Mapping[str, Array], images: Array) -> dict[str, A
 def object_maps(experiment: Experiment) -> np.ndarray:
     """What `predict_objects` takes for the images on which the experiment is evaluated, [n, H, W, 1] uint8."""
     dataset = experiment.dataset
-    maps = dataset.targets['semseg']
+    targets = dataset.targets['semseg']
     if dataset.test_sizes is None:
-        return maps.test[..., None]
+        return targets.test[..., None]
     side = dataset.test_images.shape[1:3]  # as a network would predict them
-    resized = []
-    for original, size in zip(maps.test, dataset.test_sizes, strict=True):  # by nearest neighbors
-        rows, columns = ((2 * np.arange(n) + 1) * size[k] // (2 * n) for k, n in enumerate(side))
-        resized.append(original[rows[:, None], columns])
-    return np.stack(resized)[..., None]
+    sizes = zip(targets.test, dataset.test_sizes, strict=True)
+    return np.stack([maps.nearest(original[:h, :w], *side) for original, (h, w) in sizes])[..., None]
 
 
 def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
