@@ -16,7 +16,8 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, keys
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.tasks import ACCURACY, Score, score_key, split_key
+from semisfl_jax.core.types import MODELS
+from semisfl_jax.tasks import ACCURACY, Score, score_key
 from semisfl_jax.training import metrics
 
 
@@ -44,7 +45,7 @@ class Run(NamedTuple):
     @property
     def judged_by(self) -> str:
         """What two runs share if their scores can be compared: a task's score, or accuracy, of whichever model."""
-        return self.key if split_key(self.key) else self.score.name
+        return self.score.name if self.headline in MODELS else self.key
 
     def trivial(self, name: str) -> Run:
         """As if all evaluations had been of a trivial prediction, one of `training.evaluation.TRIVIAL_NAMES`."""

@@ -89,6 +89,14 @@ def test_a_score_that_is_never_defined_makes_no_difference(tmp_path, printed):
     assert 'difference' not in lines
 
 
+def test_the_same_score_of_two_tasks_makes_no_difference(tmp_path, printed):
+    folders = []
+    for task, seed in itertools.product(('semseg', 'parts'), (0, 1)):
+        scores, tasks = {f'{task}_miou': [0.5]}, {'data__tasks': [task]}
+        folders.append(write(tmp_path / f'{task}{seed}', seed, 'm_fed', scores, task, {'final_miou': 0.5}, **tasks))
+    assert 'difference' not in ' '.join(printed(*folders))
+
+
 def test_what_auto_means_for_a_method_is_in_no_label(tmp_path, printed):
     """SemiSFL adapts K_s and averages uniformly, FedAvg does neither; a value that is not the method's own is named."""
     semisfl, fedavg = (
