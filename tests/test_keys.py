@@ -99,7 +99,7 @@ APPARENT = {
     'contrastive_weight': 'supervised_only',
     'fed_shvr.ramp_rounds': 'fed_shvr none',
     'fedmatch.lambda_a': 'fedmatch none',
-    'fedmatch.lambda_i': 'fedmatch no_helpers',
+    'fedmatch.lambda_i': 'fedmatch no_helpers, no momentum',
     'local.ramp_rounds': 'fedavg pseudo_label none',
     'local.teacher_decay': 'fedavg mean_teacher none',
     'uda.temperature': 'fedavg uda none',
