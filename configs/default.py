@@ -61,7 +61,7 @@ class Run:
     compilation_cache: bool = True  # keep compiled programs in ~/.cache/semisfl_jax, so that later starts are fast;
     # once a run of a process has done so, all later ones of this process do
     k_s_rule: str = key('auto', choices=('auto', 'paper', 'code', 'coverage', 'fixed'))  # how K_s adapts: paper | code:
-    # by losses | coverage: as paper, but set to no less than k_s times the share of images without a pseudo-label |
+    # by losses | coverage: as paper, but set to no less than k_s times the share of images without a confident label |
     # auto: paper in semisfl, coverage in semisfl_prior, fixed elsewhere
 
 
