@@ -75,15 +75,15 @@ def pricing(config: ConfigDict) -> Pricing:
     last, cuts = len(architecture.layers) - 1, []
     for index in range(1, last + 1):
         cut = dataclasses.replace(model, model=spec._replace(split_index=index))
-        cuts.append(_price(cut, config.k_s, index, method.teacher_at_clients))
+        cuts.append(_price(cut, config.k_s, index))
     uncut = dataclasses.replace(model, price=costs.whole_model, clustering=False)
     title = f'{spec.name} on {config.data.name}, {model.method}: {model.num_active} active clients, '
     title += f'K_u {h.k_u}, B {h.batch_size}'
-    return Pricing(title, chosen, cuts, _price(uncut, config.k_s, WHOLE, teacher=False))
+    return Pricing(title, chosen, cuts, _price(uncut, config.k_s, WHOLE))
 
 
-def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
-    """The price of the cut of `model`; `teacher`: whether clients hold the teacher's part as well."""
+def _price(model: CostModel, k_s: int, cut: int | str) -> Price:
+    """The price of the cut of `model`. Clients hold the teacher's part if they are sent more than their own."""
     pieces, h, uncut = model.pieces, model.hparams, cut == WHOLE
     labels = np.full(model.num_active, h.labeled_rows > 0)
     steps = np.full(model.num_active, h.k_u)
@@ -94,17 +94,17 @@ def _price(model: CostModel, k_s: int, cut: int | str, teacher: bool) -> Price:
         ids = data.draw_cohort(model.seed, index, model.num_clients, model.num_active)
         clients = costs.no_failures(ids, np.ones(ids.shape, int), steps, labels)
         bills.append(costs.price_round(model, index, k_s, clients))
-    first = bills[0]
+    first, bottom = bills[0], model.whole_bytes if uncut else pieces.bottom
     return Price(
         cut=cut,
         features=0 if uncut else pieces.feature_size,
-        bottom=model.whole_bytes if uncut else pieces.bottom,
+        bottom=bottom,
         down=first.bytes_down // model.num_active,
         up=first.bytes_up // model.num_active,
         all_clients=first.bytes_down + first.bytes_up,
         client_flop=float(cost.step_work),
         server_flop=model.num_active * cost.server_work,
-        memory=costs.client_memory(pieces, h.batch_size, teacher=teacher, whole=uncut),
+        memory=costs.client_memory(pieces, h.batch_size, teacher=bool(np.all(cost.download > bottom)), whole=uncut),
         seconds=float(np.mean([bill.simulated_seconds for bill in bills])),
     )
 

@@ -25,6 +25,11 @@ def test_fedswitch_sends_the_teacher_to_whom_it_labels_for():
     cost = costs.price_round(model, 0, 100, everybody(model), {'student_labels': np.float32(0.7)})
     assert cost[:2] == (10 * model_bytes + 10 * 4, 13 * model_bytes)  # three of ten ask, ten send a number
     assert costs.price_round(model, 0, 100, everybody(model))[1] == 20 * model_bytes  # before the round: at the most
+    for mode, bottoms in {'student': 1, 'teacher': 2, 'switch': 2}.items():
+        model = paper_model('cifar10', 'fedswitch_sl', **{'fedswitch.mode': mode})
+        gradients = 50 * 64 * 4 * 4096
+        down = costs.price_round(model, 0, 100, everybody(model))[1]
+        assert down == 10 * (bottoms * model.pieces.bottom + gradients)
 
 
 @pytest.mark.parametrize('version', ['v1', 'v2'])

@@ -10,6 +10,7 @@ from configs.default import get_config
 from semisfl_jax import data
 from semisfl_jax.core import rng, sampling
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.data.dataset import Targets
 
 
 @pytest.fixture(scope='module')
@@ -112,6 +113,9 @@ def test_labels_that_nobody_knows_cannot_be_held(setting):
     unknown = dataclasses.replace(dataset, train_labels=np.where(np.arange(400) < 1, -1, dataset.train_labels))
     with pytest.raises(UserError, match='those of 1 training images of cifar10 are unknown'):
         data.build_federations(unknown, [partition], 'device', all_labels=True)
+    maps = Targets(dataset.train_images[..., 0], dataset.test_images[..., 0], outputs=2)
+    scenes = dataclasses.replace(unknown, targets={'parts': maps})  # learnt from: the labels only make the split
+    assert len(data.build_federations(scenes, [partition], 'device', all_labels=True, tasks=('parts',))) == 1
 
 
 # --- cohorts

@@ -271,7 +271,7 @@ class Made:
 
     def view(self, name):
         options, images = self.built.config.augment, self.built.dataset.train_images
-        settings = augment.AugmentOptions(**{field: options[field] for field in augment.AugmentOptions._fields})
+        settings = augment.AugmentOptions(**options)
         return view_text(options.supervised if name == 'supervised' else name, settings, (2, *images.shape[1:]))
 
     def differs(self, other, idle):

@@ -18,7 +18,7 @@ from semisfl_jax.core import frequency
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, Local, Uda
 from semisfl_jax.core.objectives import build_rule
-from semisfl_jax.core.teacher import PSEUDO_LABELS, assign_pseudo_labels, hard_labels, label_logits
+from semisfl_jax.core.teacher import assign_pseudo_labels, hard_labels, label_logits
 from semisfl_jax.data import sources
 from semisfl_jax.plots import style
 from semisfl_jax.runs import group, read
@@ -87,7 +87,7 @@ def test_the_truth_of_unlabeled_images_reaches_training_only_as_an_oracle(case):
     """Bit for bit: with other true labels, the state after the rounds is the same, and with 'true' another. What
     'true' and 'none' make of a rule is tested below, here in a method of each kind."""
     states = {}
-    for source in PSEUDO_LABELS if case in WITH_ORACLES else ('method',):
+    for source in ('method', 'true', 'none') if case in WITH_ORACLES else ('method',):
         trial = built(case, pseudo_labels=source)
         round_ = jax.jit(trial.algorithm.round)
         state, metrics = trained(trial, round_, trial.federation)

@@ -5,13 +5,12 @@ import pytest
 
 from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.tasks import IGNORED, delta_m
+from semisfl_jax.tasks import delta_m
 
-OUTPUTS = dict.fromkeys(tasks.NAMES, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}
+OUTPUTS = dict.fromkeys(tasks.DENSE, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}
 
 
 SCORES = {
-    'classification': 'accuracy',
     'semseg': 'miou',
     'parts': 'miou',
     'stuff': 'miou',
@@ -23,37 +22,17 @@ SCORES = {
 
 
 def test_tasks_by_name():
-    assert set(tasks.NAMES) == {'classification', *tasks.DENSE} == set(SCORES)
+    assert set(tasks.DENSE) == set(SCORES)
     for name, score in SCORES.items():
         task = tasks.make(name, OUTPUTS[name])
         assert (task.name, task.outputs, task.score.name) == (name, OUTPUTS[name], score)
-        assert task.dense is (task.show is not None) is (name != 'classification')
-        assert (task.pseudo_label is not None) is (name not in ('depth', 'keypoints'))
+        assert task.show is not None
 
 
 @pytest.mark.parametrize(('name', 'outputs'), [('semsegm', 3), ('depth', 2), ('keypoints', 255), ('parts', 1)])
 def test_what_is_no_task(name, outputs):
     with pytest.raises(UserError, match=f'{name}.*{"" if name == "semsegm" else outputs}'):
         tasks.make(name, outputs)
-
-
-def test_pseudo_labels_of_classes():
-    """Probabilities of 0.7, 0.2, 0.1 and 0.5, 0.4, 0.1."""
-    logits = np.log([[[[0.7, 0.2, 0.1], [0.4, 0.1, 0.5]]]]).astype(np.float32)
-    label = tasks.make('stuff', 3).pseudo_label(logits, 0.6)
-    assert (label.dtype, label.tolist()) == (np.uint8, [[[0, IGNORED]]])
-    assert tasks.make('parts', 3).pseudo_label(logits, 0.45).tolist() == [[[0, 2]]]
-    label = tasks.make('classification', 3).pseudo_label(logits[0, 0], 0.6)
-    assert (label.dtype, label.tolist()) == (np.int32, [0, -1])
-
-
-@pytest.mark.parametrize('name', ['saliency', 'edges'])
-def test_pseudo_labels_of_two_sides(name):
-    probability = np.array([0.95, 0.85, 0.5, 0.15, 0.05])
-    logits = np.log(probability / (1 - probability)).astype(np.float32).reshape(1, 1, 5, 1)
-    label = tasks.make(name, 1).pseudo_label(logits, 0.9)
-    assert (label.dtype, label.tolist()) == (np.uint8, [[[1, IGNORED, IGNORED, IGNORED, 0]]])
-    assert tasks.make(name, 1).pseudo_label(logits, 0.8).tolist() == [[[1, 1, IGNORED, 0, 0]]]
 
 
 def test_what_figures_show():

@@ -65,8 +65,10 @@ def build_labeler(model: SplitModel, hparams: HParams) -> core.Labeler:
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """As for SemiSFL without the clustering part; who labels changes which features are used, not what is sent."""
-    return costs.cross_entity(context, clustering=False)
+    """As for SemiSFL without the clustering part; who labels changes which features are used, not how many are sent. If
+    only the student labels, clients get no teacher."""
+    cost = costs.cross_entity(context, clustering=False)
+    return cost._replace(download=context.pieces.bottom) if context.hparams.options.mode == 'student' else cost
 
 
 def check(flat: Flat) -> None:

@@ -161,16 +161,6 @@ class Method:
         return 'clustering' in self.uses and self.clients
 
     @property
-    def teacher_at_clients(self) -> bool:
-        """Whether clients receive the teacher's bottom."""
-        return 'client teacher' in self.uses and self.clients
-
-    @property
-    def separate_clients(self) -> bool:
-        """Whether every part of the model sees the rows of only one client at a time."""
-        return self.whole_model or self.own_top
-
-    @property
     def whole_model(self) -> bool:
         """Whether clients train the whole model."""
         return self.clients and not self.cuts

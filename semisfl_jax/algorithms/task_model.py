@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import jax
-
 from semisfl_jax.core import rng
 from semisfl_jax.core.types import Array, SplitParams
 from semisfl_jax.models import SplitModel
@@ -28,7 +26,7 @@ def init_models(key: Array, models: Sequence[TaskModel]) -> dict[str, SplitParam
     key = rng.fold(key, 'init')
     bottom = models[0].model.init(key).bottom
     tops = {task.name: model.init(rng.fold(key, 'task', task.name)).top for task, model in models}
-    return {name: SplitParams(jax.tree.map(lambda x: x, bottom), top, {'params': {}}) for name, top in tops.items()}
+    return {name: SplitParams(bottom, top, {'params': {}}) for name, top in tops.items()}
 
 
 def join(models: Mapping[str, SplitParams]) -> SplitParams:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 from semisfl_jax.augment import geometry, operations, variants
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.hparams import default
 from semisfl_jax.core.types import Array
 
 SMALLEST_SIDE = 8
@@ -22,23 +22,11 @@ _UNHEEDED: dict[str, dict[str, tuple[int, ...]]] = {
     'fixmatch': {},
     'fedmatch': {'operations': (0, variants.FEDMATCH_OPERATIONS), 'magnitude': (), 'cutout': (0,)},
 }
-VARIANTS = tuple(_UNHEEDED)
 # Variant -> uniform numbers for the image before its operations, for each operation, and after them
 _NUMBERS = {'mc': (3, 4, 2), 'semifl': (3, 6, 0), 'fixmatch': (3, 4, 2), 'fedmatch': (4, 3, 0)}
 
 
-class AugmentOptions(NamedTuple):
-    """The options of the views, the keys of config.augment. Plain Python values: they shape the traced program."""
-
-    flip: bool = True  # horizontal, p = 0.5
-    crop: float = 0.125  # share of each side by which to reflect-pad before the random crop, 0: no crop
-    operations: int = 2  # RandAugment n, 0: none; fedmatch: always 6 if not 0
-    magnitude: int = 10  # RandAugment m, v is drawn from 1 .. m - 1; for mc and fixmatch
-    cutout: int = 16  # pixels, 0: none; for mc and fixmatch
-    randaugment: str = 'mc'  # one of VARIANTS
-    scale_min: float = 1.0  # after flip and crop, by a factor from scale_min to scale_max, both 1: no scaling
-    scale_max: float = 1.0
-    rotate: float = 0.0  # degrees, likewise by -rotate to rotate, 0: no rotation
+AugmentOptions = default.Augment  # plain Python values: they shape the traced program
 
 
 def check(options: AugmentOptions) -> None:
@@ -49,11 +37,11 @@ def check(options: AugmentOptions) -> None:
             f'augment.scale_min={options.scale_min} is above augment.scale_max={options.scale_max}: exchange them'
         )
     for key, accepted in _UNHEEDED[name].items():
-        value, default = getattr(options, key), AugmentOptions._field_defaults[key]
-        if value not in (default, *accepted):
+        value, usual = getattr(options, key), getattr(AugmentOptions, key)
+        if value not in (usual, *accepted):
             raise UserError(
                 f"augment.{key}={value} does not apply to augment.randaugment='{name}'; use "
-                f'{" or ".join(map(str, (default, *accepted)))}'
+                f'{" or ".join(map(str, (usual, *accepted)))}'
             )
     if name == 'fixmatch' and options.cutout % 2:
         raise UserError(

@@ -44,7 +44,7 @@ def check(config: ConfigDict) -> None:
             check_value(key, field, value)
     method = algorithms.get(flat['algorithm'])
     _refuse(_faults_of_seeds(flat['seed'], flat['seeds']))
-    augment.check(augment.AugmentOptions(**{name: config.augment[name] for name in augment.AugmentOptions._fields}))
+    augment.check(augment.AugmentOptions(**config.augment))
     _refuse(_faults_of_sizes(flat))
     _refuse(_faults_of_processes(flat))
     _refuse(_faults_of_devices(flat))

@@ -11,7 +11,6 @@ with _epy.lazy_api_imports(globals()):
     from semisfl_jax.core.clients import (
         AXIS,
         CLIENT_MAPS,
-        TRIAL_MAPS,
         available,
         available_to_trials,
         client_axis,

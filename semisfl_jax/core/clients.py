@@ -22,7 +22,7 @@ from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, ClientAxis, Cohort, Federation, MethodState, Metrics, Tree
 
-CLIENT_MAPS = TRIAL_MAPS = ('auto', 'vmap', 'loop')
+CLIENT_MAPS = ('auto', 'vmap', 'loop')
 
 ClientMap = Callable[..., Callable]  # called as client_map(function, in_axes=0), like jax.vmap
 

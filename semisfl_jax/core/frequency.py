@@ -33,14 +33,13 @@ import numpy as np
 
 from semisfl_jax.core.errors import UserError
 
-RULES = ('paper', 'code', 'coverage', 'fixed')
 MOST_STEPS = 1_000_000  # of a round
 
 
 class FrequencyOptions(NamedTuple):
     """Static settings of the controller."""
 
-    rule: str  # one of RULES
+    rule: str  # `config.k_s_rule`
     k_s: int  # of the first round
     alpha: float
     beta: float

@@ -1,6 +1,6 @@
 """Rounds in which clients train whole models: the server's steps, local training from broadcast to average.
 
-A whole model is a `SplitParams` with an empty projection head (`init_state(projection=False)`). Each method defines
+A whole model is a `SplitParams` with an empty projection head (`init_state` without a queue). Each method defines
 what a client does, `client(inputs, client_state, state, federation, lr)`. This module provides what all methods share:
 which images a client reads, the loop of optimizer steps, the average, and what clients keep between their rounds.
 """

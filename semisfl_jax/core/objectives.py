@@ -48,7 +48,7 @@ def uda(threshold: float, temperature: float) -> Rule:
     return rule
 
 
-def mean_teacher(threshold: float = 0.0) -> Rule:
+def mean_teacher(threshold: float) -> Rule:
     """Mean teacher (Tarvainen and Valpola, 2017): the mean squared difference of the predicted probabilities.
 
     A mean over classes, too, as in its authors' code. Every row counts; with a `threshold` of infinity, none.

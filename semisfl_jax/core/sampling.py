@@ -23,7 +23,6 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, Cohort, Federation
 
-ORDERS = ('epochs', 'replicated')  # order of the images in batches: `read` or `read_replicated`
 READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
 STEPS = ('unlabeled', 'longest')  # what passes of a client are counted over: `client_steps`
 
@@ -245,7 +244,8 @@ def client_rows(
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
     If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
     others, and do not count (`local.guessed_rows`). `key` is the root key; the images of the federation are not read;
-    `order` is one of ORDERS, of which 'replicated' requires `batches.epochs` = 0.
+    `order` is `config.sampling`: 'epochs' for `read`, or 'replicated' for `read_replicated`, which requires
+    `batches.epochs` = 0.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed

@@ -16,7 +16,6 @@ from semisfl_jax.core import trees
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array, Metrics, Tree
 
-PSEUDO_LABELS = ('method', 'true', 'none')  # values of `config.pseudo_labels`: where they come from
 _CERTAIN = 1e9  # a logit so far above the others that the softmax is exactly one-hot
 
 

@@ -11,14 +11,14 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError, found, several, use_one_of
-from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.hparams import HParams, default
 from semisfl_jax.costs.prices import (
     ORDERS,
     PAPER_SIZES,
@@ -30,11 +30,6 @@ from semisfl_jax.costs.prices import (
     measure,
     supervised_work,
 )
-
-if TYPE_CHECKING:  # the folder of a checkout, which mypy can find
-    from configs.default import Cost
-else:
-    from semisfl_jax.configs.default import Cost
 
 BANDWIDTH_UNITS = {'Mbps': 1e6 / 8, 'MBps': 1e6}  # bytes per second
 
@@ -73,7 +68,7 @@ class CostModel:
     num_clients: int  # N
     num_active: int  # A
     hparams: HParams
-    options: Cost
+    options: default.Cost
     model: ModelSpec  # with dense tasks not measured
     task_models: tuple[DenseSpec, ...] = ()  # of each dense task
     deadline: float = 0.0  # seconds after which the server proceeds without a client; 0: never
@@ -131,7 +126,7 @@ def build(
         num_clients=config.federation.num_clients,
         num_active=config.federation.num_active,
         hparams=hparams,
-        options=Cost(**config.cost),
+        options=default.Cost(**config.cost),
         model=ModelSpec(net.name, num_classes, shape, net.split_index, net.projection, net.projection_dim),
         task_models=tuple(DenseSpec(net.name, count, shape, net.output_stride) for count in outputs),
         deadline=config.failures.deadline_seconds,
@@ -266,7 +261,7 @@ def _client_seconds(order: str, clients: Clients, paces: Paces, tail: np.ndarray
 # --- the network
 
 
-def draw_links(options: Cost, seed: int, index: int, ids: np.ndarray, num_clients: int) -> np.ndarray:
+def draw_links(options: default.Cost, seed: int, index: int, ids: np.ndarray, num_clients: int) -> np.ndarray:
     """Bytes per second [2, A], up and down, of the clients `ids` [A] in round `index` (0-based), uniform in the ranges
     of the options."""
     generator, unit = rng.host(seed, 'bandwidth', index), BANDWIDTH_UNITS[options.bandwidth_unit]
@@ -274,7 +269,7 @@ def draw_links(options: Cost, seed: int, index: int, ids: np.ndarray, num_client
     return np.stack(links)[:, ids]
 
 
-def client_speeds(options: Cost, seed: int, num_clients: int) -> np.ndarray:
+def client_speeds(options: default.Cost, seed: int, num_clients: int) -> np.ndarray:
     """Operations per second [N] that clients reach. Device models are equally frequent, up to one client."""
     peaks = np.array([DEVICES[name] for name in options.devices])
     places = rng.host(seed, 'devices').permutation(num_clients)

@@ -96,9 +96,9 @@ def build_federations(
       them, and on the device so are `client_images` and `client_labels`.
 
     Raises:
-      UserError: `all_labels` with unknown labels in the training set.
+      UserError: `all_labels` with unknown labels in the training set, and no `tasks`, which do without them.
     """
-    if all_labels and (unknown := int(np.sum(dataset.train_labels < 0))):
+    if all_labels and not tasks and (unknown := int(np.sum(dataset.train_labels < 0))):
         raise UserError(
             f'config.data.client_labels=-1 needs the labels of all images, but those of {unknown:,} training images of '
             f'{dataset.name} are unknown; give a number of labels'

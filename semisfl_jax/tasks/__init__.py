@@ -1,7 +1,7 @@
 # ruff: noqa: F401
 """Tasks: what clients learn, and how it is judged. Classification is one of them."""
 
-from semisfl_jax.tasks.catalog import NAMES, classification, make, score, smallest
+from semisfl_jax.tasks.catalog import classification, make, score, smallest
 from semisfl_jax.tasks.task import (
     ACCURACY,
     DENSE,

@@ -1,4 +1,4 @@
-"""The tasks by name, as in `data.tasks`, and classification: one label for an image, judged by accuracy."""
+"""Dense tasks by name, as in `data.tasks`, and classification: one label for an image, judged by accuracy."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import scipy.special
@@ -15,7 +14,7 @@ from semisfl_jax.core import losses
 from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import dense_losses, edges, scores
-from semisfl_jax.tasks.task import ACCURACY, AP, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Scorer, Task
+from semisfl_jax.tasks.task import ACCURACY, AP, DENSE, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Scorer, Task
 
 
 def _count_correct(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
@@ -29,12 +28,6 @@ def _accuracy(counts: Any) -> dict[str, float]:
     return {ACCURACY.name: correct / total}
 
 
-def _likely_label(logits: Array, threshold: float) -> Array:
-    probabilities = jax.nn.softmax(logits)
-    confident = jnp.max(probabilities, axis=-1) >= threshold
-    return jnp.where(confident, jnp.argmax(logits, axis=-1), -1).astype(jnp.int32)
-
-
 def classification(classes: int) -> Task:
     """The task of labels below `classes`."""
     return Task(
@@ -45,7 +38,6 @@ def classification(classes: int) -> Task:
         loss=lambda logits, labels: jnp.mean(losses.cross_entropy_rows(logits, labels)),
         score=ACCURACY,
         scorer=Scorer(_count_correct, _accuracy),
-        pseudo_label=_likely_label,
     )
 
 
@@ -71,7 +63,6 @@ def _classes(name: str, title: str, outputs: int) -> Task:
         score=MIOU,
         scorer=scores.confusion(outputs),
         show=lambda logits: np.argmax(logits, axis=-1).astype(np.uint8),
-        pseudo_label=_likely_class,
         largest=outputs - 1,
         constant=lambda counts: np.eye(outputs, dtype=np.float32)[np.argmax(counts[:outputs])],
     )
@@ -79,8 +70,7 @@ def _classes(name: str, title: str, outputs: int) -> Task:
 
 def _binary(name: str, loss: Callable[[Array, Array], Array], score: Score, scorer: Scorer, outputs: int) -> Task:
     """A task of pixels that are 0 or 1."""
-    rest: dict[str, Any] = {'show': _probability, 'pseudo_label': _likely_side, 'largest': 1}
-    return _dense(name, outputs, loss=loss, score=score, scorer=scorer, **rest)
+    return _dense(name, outputs, loss=loss, score=score, scorer=scorer, show=_probability, largest=1)
 
 
 def _depth(outputs: int) -> Task:
@@ -98,19 +88,6 @@ def _depth(outputs: int) -> Task:
 def _keypoints(outputs: int) -> Task:
     loss, scorer = dense_losses.keypoints, scores.keypoints()
     return _dense('keypoints', outputs, loss=loss, score=AP, scorer=scorer, show=_points, largest=outputs)
-
-
-def _likely_class(logits: Array, threshold: float) -> Array:
-    """The class with the largest logit."""
-    confident = jnp.max(jax.nn.softmax(logits), axis=-1) >= threshold
-    return jnp.where(confident, jnp.argmax(logits, axis=-1), IGNORED).astype(jnp.uint8)
-
-
-def _likely_side(logits: Array, threshold: float) -> Array:
-    """1 for a positive logit, 0 for another."""
-    logit = logits[..., 0]
-    confident = jax.nn.sigmoid(jnp.abs(logit)) >= threshold
-    return jnp.where(confident, logit > 0, IGNORED).astype(jnp.uint8)
 
 
 def _mean_depth(counts: Any) -> Any:
@@ -133,7 +110,6 @@ def _points(logits: Any) -> Any:
 
 # name -> builder, fewest and most outputs
 _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
-    'classification': (classification, 2, 2**31 - 1),
     'semseg': (partial(_classes, 'semseg', 'Semantic segmentation'), 2, IGNORED),
     'parts': (partial(_classes, 'parts', 'Part segmentation'), 2, IGNORED),
     'stuff': (partial(_classes, 'stuff', 'Stuff segmentation'), 2, IGNORED),
@@ -142,11 +118,10 @@ _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'depth': (_depth, 1, 1),
     'keypoints': (_keypoints, 1, IGNORED - 1),
 }
-NAMES = tuple(_TASKS)
 
 
 def score(name: str) -> Score:
-    """The score that counts in a task, one of NAMES."""
+    """The score that counts in a task, one of DENSE."""
     return smallest(name).score
 
 
@@ -155,11 +130,11 @@ def make(name: str, outputs: int) -> Task:
     name is unknown, or the task cannot have so many outputs.
     """
     if name not in _TASKS:
-        raise UserError(f"task '{name}' is unknown; {use_one_of(name, NAMES)}")
+        raise UserError(f"task '{name}' is unknown; {use_one_of(name, DENSE)}")
     build, fewest, most = _TASKS[name]
     if not fewest <= outputs <= most:
         demand = f'{fewest}' if fewest == most else f'{fewest} to {most}'
-        raise UserError(f"task '{name}' cannot have {outputs} outputs per pixel or image: use {demand}")
+        raise UserError(f"task '{name}' cannot have {outputs} outputs per pixel: use {demand}")
     return build(outputs)
 
 

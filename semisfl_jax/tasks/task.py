@@ -88,9 +88,6 @@ class Task:
     score: Score  # the number that counts
     scorer: Scorer  # computes it, and others beside it
     show: Callable[[Any], Any] | None = None  # outputs (NumPy) -> the map [B, H, W] of figures, in the target's units
-    # outputs, threshold -> targets that the outputs suggest, where their probability reaches the threshold; elsewhere
-    # IGNORED, or -1 if the task is not dense. None: the task has no such thing
-    pseudo_label: Callable[[Array, float], Array] | None = None
     largest: int | None = None  # number that a dense target may have beside IGNORED; None: any
     # How many pixels of training maps have each number [IGNORED] (NumPy) -> the outputs of a pixel [outputs] that score
     # best among those that are the same on all pixels of all images

@@ -247,7 +247,7 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, me
     active, devices = config.federation.num_active, count_devices(config)
     may_fail = failures.can_happen(config.failures)
     padded = mesh is not None and core.padded_size(mesh, active) > active
-    if method.separate_clients or not (padded or may_fail):  # the former share no statistics
+    if method.whole_model or method.own_top or not (padded or may_fail):  # the former share no statistics
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return
@@ -271,7 +271,7 @@ def split(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
 
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
     """The augmented views of `config.augment`, and the normalization of a data set."""
-    settings = augment.AugmentOptions(**{name: options[name] for name in augment.AugmentOptions._fields})
+    settings = augment.AugmentOptions(**options)
     mean, std = (np.array(values, np.float32) for values in (dataset.mean, dataset.std))
     middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
     weak, strong = partial(augment.weak, options=settings), partial(augment.strong, options=settings, middle=middle)
