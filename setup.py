@@ -10,7 +10,7 @@ VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').rea
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
 # Reports of studies and sweeps
-STUDIES = ['jinja2>=3.1,<4', 'pandas>=3,<4', 'statsmodels>=0.14,<0.16']
+STUDIES = ['jinja2>=3.1,<4', 'statsmodels>=0.14,<0.16']
 
 setup(
     name='semisfl-jax',

@@ -6,7 +6,7 @@ import importlib.util
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -54,6 +54,17 @@ def draw(plot: Callable[[], None]) -> None:
         print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
     else:
         plot()
+
+
+def save(figure, path: Path) -> None:
+    """Writes a Matplotlib figure to `path` with .png and .svg at its end."""
+    for suffix in ('png', 'svg'):
+        figure.savefig(f'{path}.{suffix}', dpi=200)
+
+
+def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table as Markdown."""
+    return '\n'.join(f'| {" | ".join(cells)} |' for cells in (titles, ['---'] * len(titles), *rows))
 
 
 def folder(out: str) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks import commands
 from benchmarks.growth_report import held, of_study, point, seconds, series
 
 STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'), ('#009E73', '^', '-.'))
@@ -12,38 +13,24 @@ GUIDE = {'color': '#666666', 'linestyle': ':', 'linewidth': 1}
 MIB = 2**20
 
 
-def figure(result: dict):
-    """A matplotlib figure with the panels of all studies with at least one measured point."""
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+def plot(result: dict, folder: Path) -> None:
+    """Draws the panels of all studies with at least one measured point: growth.png and growth.svg."""
+    from matplotlib.figure import Figure
 
     panels = [
         (draw, records) for study, draw in PANELS for records in [of_study(result, study)] if series(records, 'seconds')
     ]
     columns = min(3, len(panels))
     rows = -(-len(panels) // columns)
-    drawn, axes = pyplot.subplots(
-        rows, columns, figsize=(3.8 * columns, 3.2 * rows), squeeze=False, layout='constrained'
-    )
+    drawn = Figure(figsize=(3.8 * columns, 3.2 * rows), layout='constrained')
+    axes = drawn.subplots(rows, columns, squeeze=False)
     for axis, (draw, records) in zip(axes.flat, panels, strict=False):
         draw(axis, records)
         axis.spines[['top', 'right']].set_visible(False)
         axis.legend(frameon=False, fontsize=8)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    return drawn
-
-
-def plot(result: dict, folder: Path) -> None:
-    """Writes growth.png and growth.svg."""
-    from matplotlib import pyplot
-
-    drawn = figure(result)
-    for suffix in ('png', 'svg'):
-        drawn.savefig(folder / f'growth.{suffix}', dpi=200)
-    pyplot.close(drawn)
+    commands.save(drawn, folder / 'growth')
 
 
 def _line(axis, number: int, label: str, records: list[dict], height: Callable[[dict], float]) -> None:

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable
 from typing import NamedTuple
 
-from benchmarks import arithmetic, report
+from benchmarks import arithmetic, commands, report
 from benchmarks.growth_points import Point
 
 TITLES = {'active': 'Active clients', 'total': 'Clients in total', 'devices': 'Devices', 'seeds': 'Seeds'}
@@ -158,9 +158,8 @@ def table(result: dict) -> str:
         if records := of_study(result, study):
             rows = [[column.show(r, records) if r[column.needs] else NOTHING for column in columns] for r in records]
             titles = [column.title for column in columns]
-            lines = [f'| {" | ".join(row)} |' for row in (titles, ['---'] * len(titles), *rows)]
             notes = [*_failures(records), *NOTES[study](records)]
-            parts += [f'### {TITLES[study]}', '\n'.join(lines), *notes]
+            parts += [f'### {TITLES[study]}', commands.markdown(titles, rows), *notes]
     return '\n\n'.join([*parts, *_measured_on(result)]) + '\n'
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import statistics
 from pathlib import Path
 
+from benchmarks import commands
 from benchmarks.growth_report import NOTHING, digits, mib
 from benchmarks.method_cases import Case
 from semisfl_jax.plots import style
@@ -29,8 +30,8 @@ def table(result: dict) -> str:
         'temporary memory',
         'state',
     ]
-    lines = [titles, ['---'] * len(titles), *(_row(result, name) for name in result['seconds'])]
-    return '\n'.join([*(f'| {" | ".join(cells)} |' for cells in lines), '', *_notes(result)]) + '\n'
+    rows = [_row(result, name) for name in result['seconds']]
+    return '\n'.join([commands.markdown(titles, rows), '', *_notes(result)]) + '\n'
 
 
 def _row(result: dict, name: str) -> list[str]:
@@ -69,10 +70,7 @@ def _notes(result: dict) -> list[str]:
 
 def plot(result: dict, folder: Path) -> None:
     """Seconds per round as bars, methods.png and methods.svg; whiskers from the lowest to the highest."""
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     names = list(result['seconds'])[::-1]  # the first one on top
     medians = [seconds(result, name) for name in names]
@@ -80,12 +78,11 @@ def plot(result: dict, folder: Path) -> None:
         [median - min(result['seconds'][name]) for median, name in zip(medians, names, strict=True)],
         [max(result['seconds'][name]) - median for median, name in zip(medians, names, strict=True)],
     ]
-    figure, axis = pyplot.subplots(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
+    figure = Figure(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
+    axis = figure.subplots()
     method_looks = style.looks([style.group_title(name) for name in names])
     colors = [look.color for look in method_looks.values()]
     axis.barh(list(method_looks), medians, xerr=spread, capsize=2, color=colors, ecolor='gray', linewidth=0)
     axis.set_xlabel('seconds per round')
     axis.spines[['top', 'right']].set_visible(False)
-    for suffix in ('png', 'svg'):
-        figure.savefig(folder / f'methods.{suffix}', dpi=200)
-    pyplot.close(figure)
+    commands.save(figure, folder / 'methods')

@@ -6,6 +6,7 @@ import platform
 import statistics
 from pathlib import Path
 
+from benchmarks import commands
 from semisfl_jax.core.machine import cores
 
 NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
@@ -96,16 +97,12 @@ def gib(size: float) -> str:
 
 def plot(result: dict, folder: Path) -> None:
     """Images per second as bars, one panel per model, distinguishable by shade and hatching as well as by color."""
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure
 
     models = list(dict.fromkeys(case['case']['model'] for case in result['cases']))
     styles = {'jax': {'color': '#0072B2'}, 'torch': {'color': '#E69F00', 'hatch': '//'}}
-    figure, axes = pyplot.subplots(
-        1, len(models), figsize=(4.5 * len(models), 3.6), squeeze=False, layout='constrained'
-    )
+    figure = Figure(figsize=(4.5 * len(models), 3.6), layout='constrained')
+    axes = figure.subplots(1, len(models), squeeze=False)
     for axis, model in zip(axes[0], models, strict=True):
         groups = [(case, task) for case in result['cases'] if case['case']['model'] == model for task in case['images']]
         sides = list(groups[0][0]['facts'])
@@ -130,6 +127,4 @@ def plot(result: dict, folder: Path) -> None:
         axis.set_ylabel('images per second')
         axis.spines[['top', 'right']].set_visible(False)
     axes[0][0].legend(frameon=False, fontsize=8, loc='lower left', bbox_to_anchor=(0, 1.08), ncols=2)
-    for suffix in ('png', 'svg'):
-        figure.savefig(folder / f'speed.{suffix}', dpi=200)
-    pyplot.close(figure)
+    commands.save(figure, folder / 'speed')

@@ -5,13 +5,12 @@ from __future__ import annotations
 import sys
 
 from semisfl_jax.config import command_line
-from semisfl_jax.core.errors import exit_status, print_anything
+from semisfl_jax.core.errors import exit_status
 from semisfl_jax.training import interrupt
 
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv`, program name first, and returns the exit status."""
-    print_anything()
     if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
         words = [word for word in argv[1:] if not word.startswith('-')]
         return exit_status(lambda: print(command_line.help_text(words), end=''))

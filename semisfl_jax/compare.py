@@ -10,12 +10,10 @@ predictions stand beside them. With --csv, the same numbers are written to a fil
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import math
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,6 +23,7 @@ from absl import flags
 from semisfl_jax import tasks
 from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import count
 from semisfl_jax.runs import Run, folders, group, read, trials
 from semisfl_jax.training import evaluation
 from semisfl_jax.training.metrics import mean_and_error
@@ -106,7 +105,7 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
     for row in of_models + trivially:
         members = groups.get(row.group)
         mark = '*' if members and row.key == next(iter(members.values())).key else ' '
-        lines.append(f'{mark} {row.group}: {_value(row)} ({row.seeds} seed{"s" * (row.seeds != 1)})')
+        lines.append(f'{mark} {row.group}: {_value(row)} ({count(row.seeds, "seed")})')
     for label, members in groups.items():
         fewest = min(sum(record.get(run.key) is not None for record in run.records) for run in members.values())
         if fewest < last:
@@ -117,14 +116,6 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
     return [*lines, '* headline model of the method'], [*of_models, *trivially, *between]
-
-
-def _csv(rows: Sequence[Mean]) -> bytes:
-    written = io.StringIO()
-    table = csv.writer(written, lineterminator='\n')
-    table.writerow(Mean._fields)
-    table.writerows(['' if cell != cell else cell for cell in row] for row in rows)
-    return written.getvalue().encode()
 
 
 def _value(row: Mean) -> str:
@@ -151,7 +142,7 @@ def main(argv: list[str]) -> int:
         print('\n'.join(lines))
         if values.csv:
             with file_io.writing('--csv'):
-                file_io.write(file_io.expand_home(values.csv, '--csv'), _csv(rows))
+                file_io.write(file_io.expand_home(values.csv, '--csv'), file_io.as_csv(Mean._fields, rows))
 
     return command_line.main(argv, __doc__, compare, needs_words=True)
 

@@ -8,9 +8,7 @@ with a configuration.
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import sys
 from typing import Any, NamedTuple
 
@@ -132,13 +130,9 @@ def as_text(pricing: Pricing) -> str:
     return '\n'.join([pricing.title, *columns(rows, '>' * len(head)), *notes])
 
 
-def as_csv(pricing: Pricing) -> str:
+def as_csv(pricing: Pricing) -> bytes:
     """The exact numbers, in bytes, operations and seconds."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator='\n')
-    writer.writerow(Price._fields)
-    writer.writerows([*pricing.cuts, pricing.whole])
-    return file.getvalue()
+    return file_io.as_csv(Price._fields, [*pricing.cuts, pricing.whole])
 
 
 _PANELS = (  # title, label of the axis, unit of the values, and fields of Price with their labels
@@ -179,7 +173,7 @@ def _write(command: command_line.Command) -> None:
     print(text)
     with file_io.writing('--workdir'):
         file_io.write(folder / 'cuts.txt', f'{text}\n'.encode())
-        file_io.write(folder / 'cuts.csv', as_csv(priced).encode())
+        file_io.write(folder / 'cuts.csv', as_csv(priced))
         try:
             with style.context():
                 drawn = figure(priced)

@@ -60,7 +60,7 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
     assert lines[4].split()[1:7] == ['5', '4,096', '8.6', '67.2', '108.6', '1.716']
     small = alexnet._replace(cuts=(alexnet.cuts[0]._replace(bottom=640),))  # 160 numbers are 0.00061 MiB
     assert cuts.as_text(small).splitlines()[2].split()[2] == '0.00061'
-    rows = csv.DictReader(cuts.as_csv(alexnet).splitlines())
+    rows = csv.DictReader(cuts.as_csv(alexnet).decode().splitlines())
     for row, cut in zip(rows, (*alexnet.cuts, alexnet.whole), strict=True):
         assert [row[name] for name in cut._fields] == [str(value) for value in cut]
 

@@ -81,6 +81,8 @@ def test_weights_of_images_by_hand():
         assert found.tolist() == [9, 5, 6, 7, 8]
         a, b = shares
         np.testing.assert_allclose(weight, [[a, 0], [0, a / 3], [0, a / 3], [0, a / 3], [0, b]])
-    # labels are not used
+    # labels alone, and not used
+    found, weight = evaluation.global_loss_weights(partition, held, False, HParams(batch_size=4, labeled_rows=4))
+    assert found.tolist() == [9]
     found, weight = evaluation.global_loss_weights(partition, held, False, HParams(labeled_rows=0))
     assert found.tolist() == [5, 6, 7, 8]

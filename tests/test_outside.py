@@ -118,6 +118,17 @@ def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_pa
     assert_one_line(capsys.readouterr().err, ['deadline_seconds'])
 
 
+@pytest.mark.slow
+def test_a_round_may_return_no_metrics(monkeypatch, tmp_path):
+    def silent(*arguments):
+        built = one_pass(*arguments)
+        return built._replace(round=lambda *inputs: (built.round(*inputs)[0], {}))
+
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, build=silent))
+    assert runs.run(tmp_path, **TOY, seeds='0,1') == 0
+    assert 'loss_local' not in runs.records(tmp_path / 'seed_1')[-1]
+
+
 @dataclasses.dataclass(frozen=True)
 class Options:
     share: float = algorithms.option(0.5, 'a share', at_least=0, below=1)

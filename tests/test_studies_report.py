@@ -198,6 +198,18 @@ def test_values_are_those_of_the_runs_beside_the_paper(results, monkeypatch):
     assert np.isnan(calls[1][3]['SemiSFL']).all()  # minutes: the paper's are of CIFAR-10
 
 
+def test_a_row_may_have_the_name_of_a_method(results):
+    table, lower = (
+        STUDY.tables[0],
+        {(title, row.lower(), column): found for (title, row, column), found in results.items()},
+    )
+    cells = tuple(dataclasses.replace(cell, row=cell.row.lower()) for cell in table.cells)
+    with style.context():
+        drawn = figures._curves('accuracy_rounds', dataclasses.replace(table, cells=cells), lower)
+        for _, _, figure in drawn:
+            assert {line.get_label() for line in figure.axes[0].lines} == {'SemiSFL', 'FedSwitch'}
+
+
 def test_a_panel_has_means_of_successive_evaluations():
     numbers = np.arange(5.0)
     curve = curves.Curve('a', numbers, 10 * numbers, np.array([1.0, 3.0, 2.0, 2.0, 5.0]))

@@ -5,24 +5,21 @@ from __future__ import annotations
 import statistics
 from pathlib import Path
 
+from benchmarks import commands
 from benchmarks.peers.catalog import ALL, OURS
 from benchmarks.peers.tables import first, rounds, timed
 
 LOOKS = {True: {'color': '#0072B2'}, False: {'color': '#E69F00', 'hatch': '//'}}  # ours, others
 
 
-def figure(result: dict):
-    """A matplotlib figure with a row of two panels for every workload that was timed."""
-    import matplotlib
-
-    matplotlib.use('Agg')
-    from matplotlib import pyplot
+def plot(result: dict, folder: Path) -> None:
+    """Draws a row of two panels for every workload that was timed: peers.png and peers.svg."""
+    from matplotlib.figure import Figure
 
     workloads = [measured for measured in result['workloads'].values() if timed(measured)]
     most = max(len(timed(measured)) for measured in workloads)
-    drawn, axes = pyplot.subplots(
-        len(workloads), 2, figsize=(8, (0.9 + 0.34 * most) * len(workloads)), squeeze=False, layout='constrained'
-    )
+    drawn = Figure(figsize=(8, (0.9 + 0.34 * most) * len(workloads)), layout='constrained')
+    axes = drawn.subplots(len(workloads), 2, squeeze=False)
     for (left, right), measured in zip(axes, workloads, strict=True):
         sides = timed(measured)[::-1]  # the first one on top
         of_rounds = [rounds(measured, side) for side in sides]
@@ -41,7 +38,7 @@ def figure(result: dict):
             right.plot(*zip(*later, strict=True), 'k|', markersize=12, markeredgewidth=2, label='later starts')
             right.legend(frameon=False, fontsize=8)
         right.set_xlabel('seconds to the first round, first start')
-    return drawn
+    commands.save(drawn, folder / 'peers')
 
 
 def _bars(axis, sides: list[str], widths: list[float], **more) -> None:
@@ -49,13 +46,3 @@ def _bars(axis, sides: list[str], widths: list[float], **more) -> None:
     for bar, side in zip(bars, sides, strict=True):
         bar.set(facecolor=LOOKS[side == OURS.name]['color'], hatch=LOOKS[side == OURS.name].get('hatch'))
     axis.spines[['top', 'right']].set_visible(False)
-
-
-def plot(result: dict, folder: Path) -> None:
-    """Writes peers.png and peers.svg."""
-    from matplotlib import pyplot
-
-    drawn = figure(result)
-    for suffix in ('png', 'svg'):
-        drawn.savefig(folder / f'peers.{suffix}', dpi=200)
-    pyplot.close(drawn)

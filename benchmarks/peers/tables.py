@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 
+from benchmarks import commands
 from benchmarks.growth_report import NOTHING, digits
 from benchmarks.peers.agreement import TOLERANCE
 from benchmarks.peers.catalog import ALL, OURS
@@ -40,8 +41,7 @@ def tables(result: dict) -> str:
 def _table(result: dict, measured: dict) -> str:
     workload = measured['workload']
     titles = ['side', 's per round (lowest to highest)', 'of ours', 'first start, s', 'later starts, s', 'apart']
-    rows = [titles, ['---'] * len(titles), *(_row(result, measured, side) for side in timed(measured))]
-    lines = [f'| {" | ".join(cells)} |' for cells in rows]
+    rows = [_row(result, measured, side) for side in timed(measured)]
     size = (
         f'{workload["clients"]:,} clients x {workload["images"]} images, {workload["active"]} a round, '
         f'{workload["steps"]} steps of {workload["batch_size"]}'
@@ -52,7 +52,9 @@ def _table(result: dict, measured: dict) -> str:
         for side, apart in measured['difference'].items()
         if apart > TOLERANCE
     ]
-    return '\n'.join([f'### {workload["title"]}: {size}', '', *lines, *(f'\n{line}' for line in untimed)])
+    return '\n'.join(
+        [f'### {workload["title"]}: {size}', '', commands.markdown(titles, rows), *(f'\n{line}' for line in untimed)]
+    )
 
 
 def _row(result: dict, measured: dict, side: str) -> list[str]:

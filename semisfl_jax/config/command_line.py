@@ -15,7 +15,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from semisfl_jax.config import keys, load
-from semisfl_jax.core.errors import UserError, exit_status, first_line, print_anything
+from semisfl_jax.core.errors import UserError, exit_status, first_line
 
 HELP = """\
 Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by a baseline method: a server with
@@ -152,13 +152,15 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
 
     With `needs_words`, a command line without words is a mistake, before whose line the help is printed.
     """
-    print_anything()
-    if {'-h', '--help'} & set(argv):
-        print(text)
-        return 0
-    if needs_words and len(argv) < 2:
-        print(text)
-    return exit_status(command)
+    asked = {'-h', '--help'} & set(argv)
+
+    def run() -> None:
+        if asked or (needs_words and len(argv) < 2):
+            print(text)
+        if not asked:
+            command()
+
+    return exit_status(run)
 
 
 def own_flags(values: flags.FlagValues, argv: Sequence[str], others: bool = True) -> list[str]:

@@ -78,7 +78,7 @@ AXIS = 'devices'  # the only axis of every mesh
 
 
 def available(num_active: int) -> int:
-    """The most devices that a round of `num_active` clients can use: equally many per process, none idle.
+    """The most devices that a round of `num_active` clients can use: equally many per process, no more than clients.
 
     Raises:
       UserError: there are more processes than active clients.
@@ -219,7 +219,7 @@ def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np
 
 
 _CPU_DEVICES = 'xla_force_host_platform_device_count'
-_made = 1  # devices that `split` made of the CPU; JAX has as many until the process ends
+_made = 1  # devices that `split_cpu` made of the CPU; JAX has as many until the process ends
 
 
 def split_cpu(devices: int) -> None:

@@ -27,7 +27,7 @@ from semisfl_jax.core import losses, rng, sampling, trees
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.losses import References
-from semisfl_jax.core.state import CrossEntityPhase, State, nan_metrics, trainable, with_parameters
+from semisfl_jax.core.state import CrossEntityPhase, State, after_pre_rounds, trainable, with_parameters
 from semisfl_jax.core.supervised import steps_at_once
 from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, ema, histogram, pseudo_label_rates
 from semisfl_jax.core.types import (
@@ -190,24 +190,16 @@ def build_cross_entity(
     """
     labeler = labeler or Labeler(partial(teacher_labels, hparams))
     phase = CrossEntity(model, views, hparams, axis, labeler, row_losses)
-    return partial(run_after_pre_rounds if hparams.pre_rounds else run, phase)
+
+    def skipped(state: State) -> tuple[State]:
+        return (state.replace(queue=state.queue.after_pre_round()) if state.queue else state,)
+
+    return after_pre_rounds(hparams.pre_rounds, partial(run, phase), skipped)
 
 
 def no_cross_entity() -> Metrics:
     """The metrics of a round without a cross-entity phase: NaN."""
     return {name: jnp.full((), jnp.nan) for name in UNLABELED_METRICS}
-
-
-def run_after_pre_rounds(
-    phase: CrossEntity, key: Array, state: State, federation: Federation, cohort: Cohort, lr: Array
-) -> tuple[State, Metrics]:
-    """`run`, or in the first `pre_rounds` rounds only what the queue does at the end of such a round."""
-    arguments = key, state, federation, cohort, lr
-    nothing = nan_metrics(partial(run, phase), *arguments)
-    skipped = state.replace(queue=state.queue.after_pre_round()) if state.queue else state
-    return jax.lax.cond(
-        state.round < phase.hparams.pre_rounds, lambda: (skipped, nothing), lambda: run(phase, *arguments)
-    )
 
 
 def run(

@@ -55,17 +55,12 @@ def warnings_on_stderr() -> Iterator[None]:
         _log.propagate = propagated
 
 
-def print_anything() -> None:
-    """Lets a terminal that is not in UTF-8 show '?' for what it does not have, such as '±', in place of an error."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors='replace')
-
-
 def exit_status(command: Callable[[], None]) -> int:
     """Runs a command of this package; returns 0, 2 after a mistake of the user or on a full disk, 3 after training that
     diverged, which it prints as one line, and 141, as by SIGPIPE, if nobody reads what it prints.
     """
-    print_anything()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # '?' in a terminal that is not in UTF-8 and has no '±'
+        sys.stdout.reconfigure(errors='replace')
     try:
         with warnings_on_stderr():
             command()

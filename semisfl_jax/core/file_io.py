@@ -7,13 +7,15 @@ later edits or damage are detected.
 
 from __future__ import annotations
 
+import csv
 import errno
 import hashlib
+import io
 import json
 import math
 import os
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,15 @@ def writing(option: str) -> Iterator[None]:
             raise
         name = error.filename2 or error.filename  # the second is where something was to be moved
         raise UserError(f'cannot write {name}: {error.strerror}; choose another {option}') from error
+
+
+def as_csv(fields: Sequence[str], rows: Iterable[Iterable[Any]]) -> bytes:
+    """A table as CSV under a line of its `fields`; None and NaN become empty."""
+    written = io.StringIO()
+    table = csv.writer(written, lineterminator='\n')
+    table.writerow(fields)
+    table.writerows(['' if cell is None or cell != cell else cell for cell in row] for row in rows)
+    return written.getvalue().encode()
 
 
 def write_json(path: Path, value: Any) -> None:

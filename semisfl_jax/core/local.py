@@ -20,7 +20,7 @@ from semisfl_jax.core.state import (
     LocalPhase,
     ServerPhase,
     State,
-    nan_metrics,
+    after_pre_rounds,
     predict,
     trainable,
     with_parameters,
@@ -212,16 +212,7 @@ def build_local(
         clients = trees.scatter(state.clients, cohort.ids, work.client_state, weights.weight, axis.all_gather)
         return averaged, clients, metrics
 
-    def run_or_skip(*arguments: Any) -> tuple[Any, Any, Metrics]:
-        state = arguments[1]
-        nothing = nan_metrics(run, *arguments)
-        return jax.lax.cond(
-            state.round < hparams.pre_rounds,
-            lambda: (received(state), state.clients, nothing),
-            lambda: run(*arguments),
-        )
-
-    return run_or_skip if hparams.pre_rounds else run
+    return after_pre_rounds(hparams.pre_rounds, run, lambda state: (received(state), state.clients))
 
 
 def plan(

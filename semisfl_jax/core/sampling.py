@@ -212,7 +212,7 @@ def client_steps(federation: Federation, cohort: Cohort, batches: BatchPlan) -> 
     alone = labeled_rows == batch_size
     if batches.steps == 'unlabeled':
         return -(-epochs * labeled_size // batch_size) if alone else -(-epochs * size // (batch_size - labels_in_batch))
-    of_labeled = epochs * labeled_size // max(labeled_rows, 1) if labeled_rows else 0
+    of_labeled = epochs * labeled_size // labeled_rows if labeled_rows else 0
     steps = of_labeled if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), of_labeled)
     return jnp.maximum(steps, images_held(size, labeled_size, batch_size, labeled_rows) > 0)
 

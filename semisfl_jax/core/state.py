@@ -36,9 +36,7 @@ CrossEntityPhase: TypeAlias = Callable[[Array, State, Federation, Cohort, Array]
 LocalPhase: TypeAlias = Callable[[Array, State, Federation, Cohort, Array], tuple[Any, Any, Metrics]]
 
 
-def init_state(
-    key: Array, model: SplitModel, queue: Any = (), teacher: bool = True, clients: Any = (), server: Any = ()
-) -> State:
+def init_state(key: Array, model: SplitModel, queue: Any = (), teacher: bool = True, clients: Any = ()) -> State:
     """The state before the first round: the teacher is a copy of the student.
 
     Without a `queue` there is no contrastive term, and no projection head; without `teacher` there is no teacher.
@@ -53,7 +51,6 @@ def init_state(
         teacher=jax.tree.map(jnp.copy, student) if teacher else (),
         queue=queue,
         clients=clients,
-        server=server,
     )
 
 
@@ -78,10 +75,20 @@ def num_classes(model: SplitModel, top: Variables) -> int:
     return jax.eval_shape(lambda x: model.top(top, x, None, False)[0], features).shape[-1]
 
 
-def nan_metrics(run: Callable, *arguments: Any) -> Metrics:
-    """The metrics that `run` returns last, for a round in which it is skipped: all NaN."""
-    shapes = jax.eval_shape(run, *arguments)[-1]
-    return {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
+def after_pre_rounds(pre_rounds: int, run: Callable, skipped: Callable[[State], tuple]) -> Callable:
+    """`run`, but in the first `pre_rounds` rounds what `skipped` makes of the state, with metrics that are all NaN.
+
+    `run` takes the key, the state and more, and returns metrics last; `skipped` returns what `run` does before them.
+    """
+
+    def run_or_skip(key: Array, state: State, *others: Any) -> tuple:
+        shapes = jax.eval_shape(run, key, state, *others)[-1]
+        nothing = {name: jnp.full(value.shape, jnp.nan, value.dtype) for name, value in shapes.items()}
+        return jax.lax.cond(
+            state.round < pre_rounds, lambda: (*skipped(state), nothing), lambda: run(key, state, *others)
+        )
+
+    return run_or_skip if pre_rounds else run
 
 
 def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:

@@ -216,13 +216,12 @@ def _gap(run: Run) -> Any:
     norm, distance = (np.stack([arrays[name] for arrays in history]) for name in ('norm', 'distance'))
     distance = np.divide(distance, norm, out=np.full(norm.shape, np.nan), where=norm > 0)  # NaN: no parameters
     equal = [100.0 * np.trace(arrays['agreement']) / arrays['agreement'].sum() for arrays in history]
-    titles = {'bottom': 'bottom', 'top': 'top', 'proj': 'projection head'}
-    looks = style.looks([*titles, *pieces])
+    looks = style.looks(pieces)
     figure, (left, right) = style.figure(1, 2, 'page')
     for place, name in enumerate(pieces):
         if np.isfinite(distance[:, place]).any():
             look = looks[name].line(len(rounds), place)
-            left.plot(rounds, distance[:, place], label=titles.get(name, name), **look)
+            left.plot(rounds, distance[:, place], label='projection head' if name == 'proj' else name, **look)
     right.plot(rounds, equal, color=style.BLACK, marker='o', markevery=max(1, len(rounds) // 8))
     left.set(xlabel='Round', ylabel='Distance / norm of the student')
     left.set_ylim(bottom=0)

@@ -135,7 +135,7 @@ def round_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, ...]:
     if federation.streamed:
         of_clients = ('client_images', 'client_labels', 'client_targets')
         placed = placed.replace(**{name: _put(getattr(federation, name), divided) for name in of_clients})
-    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    state = experiment.state_shapes
     key, state, k_s = _put((experiment.key, state, np.int32(0)), copies)
     return key, state, placed, _put(cohort, divided), k_s
 
@@ -152,7 +152,7 @@ def _streamed(experiment: Experiment, federation: data.HostFederation, cohort: A
 
 def evaluation_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, Any]:
     """State, and the batches of the test set."""
-    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    state = experiment.state_shapes
     return _put((state, test_set_shapes(experiment)), _copies(devices))
 
 
@@ -195,13 +195,13 @@ class MemoryNeed(NamedTuple):
 
 def memory(experiment: Experiment, round_: Program, evaluation: Program) -> MemoryNeed:
     """Data, state and both programs, and the larger of their intermediate results."""
-    state = trees.nbytes(jax.eval_shape(experiment.algorithm.init, experiment.key))
+    state = trees.nbytes(experiment.state_shapes)
     # TPUs pad arrays; of the state, the evaluation takes only what it reads
     test_set = max(trees.nbytes(test_set_shapes(experiment)), evaluation.memory.arguments - state)
     programs = round_.memory, evaluation.memory
     at_work = max(memory.outputs + memory.temporary for memory in programs)
     code = sum(memory.code for memory in programs)
-    federation = getattr(experiment.federation, 'tables', experiment.federation)
+    federation = data.tables(experiment.federation)
     names = ('server_images', 'server_labels', 'client_images', 'client_labels', 'client_targets')
     shared = trees.nbytes([getattr(federation, name) for name in names]) + test_set + code
     return MemoryNeed(round_.memory.arguments + test_set + code + at_work, shared)
@@ -237,7 +237,7 @@ def floors(experiment: Experiment) -> Floors | None:
     here = core.padded_size(mesh, active, tasks) // (mesh.size if mesh else 1)  # clients of one device
     steps = int(np.max(participation.made)) if participation else 0
 
-    state = jax.eval_shape(experiment.algorithm.init, experiment.key)
+    state = experiment.state_shapes
     passes = 2 * (1 + moments_kept(hparams))  # of a trained weight through memory, in a step of the optimizer
     whole = sum(trees.nbytes(piece['params']) for piece in state.student)
     at_clients = trees.nbytes(state.student.bottom['params']) if experiment.method.cuts else whole

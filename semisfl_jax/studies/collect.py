@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import semisfl_jax
 from semisfl_jax import runs
 from semisfl_jax.core import file_io, machine
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, count
 from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.measures import KINDS
@@ -154,4 +154,4 @@ def this_machine() -> dict[str, str]:
         with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or no repository
             version = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
     cores = machine.cores()
-    return {'commit': version, 'machine': f'{machine.processor()}, {cores} core{"s" if cores > 1 else ""}'}
+    return {'commit': version, 'machine': f'{machine.processor()}, {count(cores, "core")}'}

@@ -62,8 +62,6 @@ def write(
 ) -> None:
     """Writes report.md and report.html of `blocks`, `tables` (columns and rows by file name) as CSV, and figures/ into
     `folder`. Figures of an earlier report are removed; None and NaN in a table become empty fields."""
-    import pandas as pd
-
     pictures = {f'{figure.name}.{kind}': getattr(figure, kind) for figure in figures for kind in ('png', 'svg')}
     (folder / 'figures').mkdir(parents=True, exist_ok=True)
     for name, content in pictures.items():
@@ -72,8 +70,7 @@ def write(
         if path.name not in pictures and path.suffix in ('.png', '.svg'):
             path.unlink()
     for name, (columns, rows) in tables.items():
-        frame = pd.DataFrame(rows, columns=columns, dtype=object)
-        file_io.write(folder / name, frame.to_csv(index=False, lineterminator='\n').encode())
+        file_io.write(folder / name, file_io.as_csv(columns, ([row.get(key) for key in columns] for row in rows)))
     file_io.write(folder / 'report.md', markdown(blocks).encode())
     file_io.write(folder / 'report.html', page(blocks).encode())
 

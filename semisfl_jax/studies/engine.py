@@ -35,7 +35,7 @@ from semisfl_jax.studies.sweeps import report as sweeps_report
 from semisfl_jax.training import interrupt, outputs
 
 LOGS = 'logs'
-NEEDED = ('matplotlib', 'pandas', 'statsmodels', 'jinja2')
+NEEDED = ('matplotlib', 'statsmodels', 'jinja2')
 _POLL_SECONDS = 0.5
 _SECONDS_BETWEEN_LINES = 60.0
 _STOPPED = 'stopped; the same command resumes from there'

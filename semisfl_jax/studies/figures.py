@@ -20,10 +20,10 @@ from semisfl_jax.studies.document import Figure
 from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.studies.spec import FIGURES, Cell, Study, Table
 from semisfl_jax.tasks import Score
+from semisfl_jax.training.evaluation import GLOBAL_LOSS
 
 POINTS = 150  # of a curve of scores, at most
 PANEL_POINTS = 60  # in a small panel
-SCORE = plots_collect.SCORE
 DPI = 200  # of the pictures of reports
 
 Drawn = Iterator[tuple[str, str, Any]]  # suffix of the file name, title, drawing of Matplotlib
@@ -100,7 +100,7 @@ def _curves(name: str, table: Table, results: Mapping[CellKey, CellResult]) -> D
         drawn.add(source)
         title = re.split(' to |, T = ', column)[0] if table.cells[0].measure.target else column
         try:
-            drawing, points = _of_column(name, groups, style.looks(table.rows), key)
+            drawing, points = _of_column(name, groups, style.looks([style.group_title(row) for row in table.rows]), key)
         except UserError:  # no run recorded this quantity
             continue
         means = ' (each point the mean of several evaluations)' if points else ''
@@ -124,7 +124,7 @@ def _of_column(
         curves.against(ax, _with_looks(spreads, row_looks), label, scale=score.scale, from_zero=True)
         return drawing, False
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
-    key = of_task or {'k_s': 'k_s', 'loss_rounds': 'loss_global'}.get(name, SCORE)
+    key = of_task or {'k_s': 'k_s', 'loss_rounds': GLOBAL_LOSS}.get(name, plots_collect.SCORE)
     found = _with_looks(plots_collect.curves(groups, key, x), row_looks)
     if name == 'k_s':
         curves.k_s(ax, found)
@@ -149,9 +149,9 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> tupl
     drawing, axes = style.figure(1, 3, width='page', height=2.5)
     score = plots_collect.score(groups)
     shown = []
-    first = plots_collect.curves(groups, SCORE, 'round')
+    first = plots_collect.curves(groups, plots_collect.SCORE, 'round')
     for ax, x in zip(axes, curves.X_LABELS, strict=True):
-        found = _with_looks(plots_collect.curves(groups, SCORE, x), row_looks)
+        found = _with_looks(plots_collect.curves(groups, plots_collect.SCORE, x), row_looks)
         end = max((curve.x[-1] for curve in found), default=0.0)
         moving = [curves.binned(curve, PANEL_POINTS) for curve in found if curve.x[-1] > 0.01 * end]
         curves.lines(ax, moving, scale=score.scale)

@@ -11,6 +11,7 @@ from semisfl_jax import tasks
 from semisfl_jax.algorithms import feddure
 from semisfl_jax.runs import Run
 from semisfl_jax.training import metrics
+from semisfl_jax.training.evaluation import GLOBAL_LOSS
 
 LAST = 10  # rounds over which pseudo-labels are averaged, and evaluations over which accuracies are
 
@@ -111,7 +112,7 @@ KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy(1)),
     'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _accuracy(LAST)),
     'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
-    'loss': Kind('objective F of all clients after the last round', 'nats', _last('loss_global')),
+    'loss': Kind('objective F of all clients after the last round', 'nats', _last(GLOBAL_LOSS)),
     'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation),
     'rounds': Kind('rounds to a target accuracy', 'rounds', _until(lambda record: record['round'], 'round')),
     'minutes': Kind(

@@ -148,12 +148,10 @@ def read_encoder(folder: Path, round_number: int, tasks: Sequence[str]) -> dict[
     path = folder / str(round_number)
     try:
         with _quiet():
-            with _checkpointer(ocp.JsonCheckpointHandler) as checkpointer:
-                named = checkpointer.restore(path.absolute() / _ABOUT)['leaves']
+            named = _load(path / _ABOUT, ocp.JsonCheckpointHandler)['leaves']
             shapes = {name: text.split(' ', 1) for name, text in named.items()}
             abstract = {name: np.empty(json.loads(shape), kind) for name, (kind, shape) in shapes.items()}
-            with _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
-                read = checkpointer.restore(path.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
+            read = _load(path / _STATE, ocp.StandardCheckpointHandler, args=ocp.args.StandardRestore(abstract))
     except Exception as error:  # as in `_read`
         raise UserError(f'the checkpoint {path} cannot be read ({first_line(error)[:100]})') from error
     of_tasks: dict[str, list[np.ndarray]] = {}
@@ -184,22 +182,21 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
     wanted = {'round': int(folder.name), **identity._asdict(), 'leaves': _shapes(leaves)}
     try:
         with _quiet():
-            with _checkpointer(ocp.JsonCheckpointHandler) as checkpointer:
-                about = checkpointer.restore(folder.absolute() / _ABOUT)
+            about = _load(folder / _ABOUT, ocp.JsonCheckpointHandler)
             for key, value in wanted.items():
                 if about[key] != value:
                     return None, {}, f'it has {key}={shorten(about[key])}, not {shorten(value)}'
             abstract = {name: np.empty(np.shape(leaf), leaf.dtype) for name, leaf in leaves.items()}
-            with _checkpointer(ocp.StandardCheckpointHandler) as checkpointer:
-                read = checkpointer.restore(folder.absolute() / _STATE, args=ocp.args.StandardRestore(abstract))
+            read = _load(folder / _STATE, ocp.StandardCheckpointHandler, args=ocp.args.StandardRestore(abstract))
     except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
         return None, {}, f'it cannot be read ({first_line(error)[:100]})'
     state = [read[name] if name in read else np.empty(np.shape(leaf), leaf.dtype) for name, leaf in _paths(template)]
     return jax.tree.unflatten(jax.tree.structure(template), state), about, ''
 
 
-def _checkpointer(handler: type) -> ocp.Checkpointer:
-    return ocp.Checkpointer(handler(multiprocessing_options=_ALONE), multiprocessing_options=_ALONE)
+def _load(path: Path, handler: type, **options: Any) -> Any:
+    with ocp.Checkpointer(handler(multiprocessing_options=_ALONE), multiprocessing_options=_ALONE) as checkpointer:
+        return checkpointer.restore(path.absolute(), **options)
 
 
 @contextmanager

@@ -117,12 +117,12 @@ def _place(mesh: Mesh | None, tree: Any, divided: bool) -> Any:
 
 def _part(mesh: Mesh | None, tree: Any, r: int) -> Any:
     """Trial r of leaves [R, ...], which are on the host, or on devices; then on the first of these."""
-    first = jax.tree.leaves(tree)[0]
-    if not isinstance(first, jax.Array):
+    leaves = jax.tree.leaves(tree)
+    if not leaves or not isinstance(leaves[0], jax.Array):
         return jax.tree.map(lambda x: x[r], tree)
     if mesh is None:
         return _take(tree, np.int32(r))
-    device, place = divmod(r, first.shape[0] // mesh.size)
+    device, place = divmod(r, leaves[0].shape[0] // mesh.size)
     here = mesh.devices[device]
     own = jax.tree.map(lambda x: next(shard.data for shard in x.addressable_shards if shard.device == here), tree)
     return jax.device_put(_take(own, np.int32(place)), jax.devices()[0])

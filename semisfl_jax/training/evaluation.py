@@ -222,12 +222,13 @@ def global_loss_weights(
     Returns:
       Rows of the training set [R], and the weight of each as a labeled and as an unlabeled image, [R, 2].
     """
-    unlabeled, with_label = jnp.asarray(held)
-    images = np.asarray(sampling.images_held(unlabeled, with_label, hparams.batch_size, hparams.labeled_rows))
+    held_unlabeled, held_labeled = jnp.asarray(held)
+    images = np.asarray(sampling.images_held(held_unlabeled, held_labeled, hparams.batch_size, hparams.labeled_rows))
     share = images if hparams.local.weighting == 'samples' else images > 0
     labeled = partition.client_index if all_labels else partition.client_labeled_index
+    unlabeled = partition.client_index if hparams.labeled_rows < hparams.batch_size else ()
     rows, weight = [], []
-    for column, kind in enumerate((labeled if hparams.labeled_rows else (), partition.client_index)):
+    for column, kind in enumerate((labeled if hparams.labeled_rows else (), unlabeled)):
         for w, own in zip(share / max(share.sum(), 1), kind, strict=False):
             rows.append(own)
             weight.append(np.eye(2)[np.full(len(own), column)] * w / max(len(own), 1))

@@ -244,10 +244,9 @@ def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identi
 
 def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, mesh: Mesh | None) -> None:
     """Clients of weight 0 do not contribute to any sum, but would to the batch statistics of the server's BatchNorm."""
-    active, devices = config.federation.num_active, count_devices(config)
+    active, devices = config.federation.num_active, mesh.size if mesh else 1
     may_fail = failures.can_happen(config.failures)
-    padded = mesh is not None and core.padded_size(mesh, active) > active
-    if method.whole_model or method.own_top or not (padded or may_fail):  # the former share no statistics
+    if method.whole_model or method.own_top or not (active % devices or may_fail):  # the former share no statistics
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return

@@ -57,7 +57,7 @@ def train(
 ) -> Result:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
-    Nothing is printed. `training.console` has the listener with which the command prints.
+    Nothing is printed. `training.events.console` has the listener with which the command prints.
 
     Args:
       config: a configuration with the keys of configs/default.py.
@@ -264,16 +264,18 @@ def _report(
         checks.check_losses(*place, number, values, cohort)
 
     last = number == config.rounds
-    diagnosed = programs.diagnose and (last or number % config.diagnostics_every == 0)
+    diagnose = programs.diagnose
+    if diagnose and not last and number % config.diagnostics_every:
+        diagnose = None
     scores: list[Scores] = [{} for _ in trials]
-    if last or diagnosed or number % config.eval_every == 0:
+    if last or diagnose or number % config.eval_every == 0:
         states = run.driver.split(state)
         if last or number % config.eval_every == 0:
             scores = [evaluate(of_trial) for evaluate, of_trial in zip(programs.evaluate, states, strict=True)]
             for values, loss, of_trial in zip(measured, programs.global_loss, states, strict=False):
                 values[evaluation.GLOBAL_LOSS] = np.float32(loss(of_trial))
-        if programs.diagnose and diagnosed:
-            arrays = [programs.diagnose(trials[r], states[r], number, k_s[r]) for r in range(len(trials))]
+        if diagnose:
+            arrays = [diagnose(trials[r], states[r], number, k_s[r]) for r in range(len(trials))]
             run.emit(events.Diagnosed(number, arrays))
 
     images = sum(map(inputs.images_per_round, trials, clients, k_s, measured))

@@ -86,7 +86,7 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
         with file_io.writing('--workdir'):
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                stack.enter_context(filelock.FileLock(folder / '.lock', timeout=0))
+                stack.enter_context(filelock.FileLock(folder / '.lock', timeout=1))  # a study may be looking
             except filelock.Timeout as error:
                 raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
             file_io.write_json(folder / 'config.json', config.to_dict())

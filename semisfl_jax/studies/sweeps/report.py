@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from semisfl_jax.core import file_io
+from semisfl_jax.core.errors import count
 from semisfl_jax.plots import style
 from semisfl_jax.studies import document, figures, plan, sweeps, tuned
 from semisfl_jax.studies.document import NOTHING, Block, Figure, Grid, Heading, Listing, Paragraph
@@ -70,7 +71,7 @@ def build(sweep: Sweep, found: Sequence[Result], home: Path, drawn: Sequence[Fig
 
 def _protocol(sweep: Sweep) -> str:
     return (
-        f'Every method has the same budget: {sweep.trials} trial{"s" * (sweep.trials > 1)} of '
+        f'Every method has the same budget: {count(sweep.trials, "trial")} of '
         f'{sweep.config.rounds} rounds with seeds {", ".join(map(str, sweep.seeds))}, judged by '
         f'{sweep.config.data.num_validation} validation images, which are held out of the training images. No test '
         'image is read. Trial 0 has the values of the configuration. How others are chosen and stopped: docs/sweeps.md.'
