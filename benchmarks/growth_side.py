@@ -35,7 +35,8 @@ class Rounds(NamedTuple):
 
 def configuration(point: Point) -> ConfigDict:
     """The package's configuration of a point, on synthetic images."""
-    config = programs.made_up(point.model, LABELED, point.unlabeled)
+    config = programs.CONFIGURATIONS[point.model].get_config()
+    config.data.update(fake=True, fake_size=LABELED + point.unlabeled, num_labeled=LABELED)
     config.federation.update(num_clients=point.clients, num_active=point.active, partition='uniform')
     config.federation.client_chunk = point.client_chunk
     config.precision = point.precision

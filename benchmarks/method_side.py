@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
 
-NUM_LABELED, PER_CLIENT = 1000, 500
 LOSSES = ('loss_unlabeled', 'loss_supervised', 'loss_local')  # a method has at least one of them
 
 
@@ -28,18 +26,10 @@ def configuration(case: Case, method: Method) -> ConfigDict:
     Raises:
       UserError: keys that are incompatible with the method.
     """
-    config = importlib.import_module(f'configs.{case.data}').get_config()
-    config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
-    config.federation.update(num_clients=case.clients, num_active=case.clients, partition='uniform')
-    config.federation.update(client_map=case.client_map, client_chunk=case.client_chunk)
-    config.model.update(name=case.model or config.model.name, convolution=case.convolution)
-    config.update(precision=case.precision, pre_rounds=0, algorithm=method.algorithm)
-    config.update(k_s=case.k_s, k_u=case.k_u, batch_size=case.batch_size, server_batch_size=case.batch_size)
-    if not case.augment:
-        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
-    config.update_from_flattened_dict(dict(method.keys))
-    config_lib.check(config)
-    return config_lib.resolve(config)
+    config = config_lib.get_config(case.data)
+    config.update(algorithm=method.algorithm, pre_rounds=0)
+    config.model.name = case.model or config.model.name
+    return programs.for_case(config, case, dict(method.keys))
 
 
 def measure(case: Case) -> Side:

@@ -4,23 +4,35 @@ from __future__ import annotations
 
 import importlib.metadata
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jax
 from ml_collections import ConfigDict
 
+from benchmarks.sides import NUM_LABELED, PER_CLIENT
 from configs import cifar10, digits, svhn
+from semisfl_jax import config as config_lib
 from semisfl_jax.core import machine
 
 CONFIGURATIONS = {'cnn': svhn, 'alexnet': cifar10, 'small_cnn': digits}
 
 
-def made_up(model: str, num_labeled: int, unlabeled: int) -> ConfigDict:
-    """The unchecked configuration of the data set that belongs to a model, with these numbers of synthetic images."""
-    config = CONFIGURATIONS[model].get_config()
-    config.data.update(fake=True, fake_size=num_labeled + unlabeled, num_labeled=num_labeled)
-    return config
+def for_case(config: ConfigDict, case: Any, keys: Mapping[str, Any] = MappingProxyType({})) -> ConfigDict:
+    """`config` checked and resolved: with the settings of a case and then `keys`, on synthetic images, all clients
+    active and equal."""
+    config.data.update(fake=True, fake_size=NUM_LABELED + PER_CLIENT * case.clients, num_labeled=NUM_LABELED)
+    config.federation.update(num_clients=case.clients, num_active=case.clients, partition='uniform')
+    config.federation.update(client_map=case.client_map, client_chunk=case.client_chunk)
+    config.model.convolution = case.convolution
+    config.update(precision=case.precision, k_s=case.k_s, k_u=case.k_u)
+    config.update(batch_size=case.batch_size, server_batch_size=case.batch_size)
+    if not case.augment:
+        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
+    config.update_from_flattened_dict(dict(keys))
+    config_lib.check(config)
+    return config_lib.resolve(config)
 
 
 def first_start() -> None:

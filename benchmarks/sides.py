@@ -43,20 +43,10 @@ class Case:
 
 
 def configuration(case: Case):
-    """The package's configuration of a case: the data set's own, on synthetic images, all clients active."""
+    """The package's configuration of a case: that of the data set which belongs to its model."""
     from benchmarks import programs
-    from semisfl_jax import config as config_lib
 
-    config = programs.made_up(case.model, NUM_LABELED, PER_CLIENT * case.clients)
-    config.federation.update(num_clients=case.clients, num_active=case.clients)
-    config.federation.update(client_map=case.client_map, client_chunk=case.client_chunk)
-    config.model.convolution = case.convolution
-    config.precision = case.precision
-    config.update(k_s=case.k_s, k_u=case.k_u, batch_size=case.batch_size, server_batch_size=case.batch_size)
-    if not case.augment:
-        config.augment.update(flip=False, crop=0.0, operations=0, cutout=0)
-    config_lib.check(config)
-    return config_lib.resolve(config)
+    return programs.for_case(programs.CONFIGURATIONS[case.model].get_config(), case)
 
 
 def jax_side(case: Case) -> Side:
