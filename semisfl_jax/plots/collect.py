@@ -169,7 +169,7 @@ def feature_spaces(folder: Path, most: int = MOST_POINTS) -> list[tuple[str, np.
     return [*spaces, embed(f'Teacher, round {number}', final.teacher)] if final.teacher else spaces
 
 
-def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
+def tsne(features: np.ndarray) -> np.ndarray:
     """[n, D] -> [n, 2] by scikit-learn's t-SNE, initialized with the first two principal components; deterministic. The
     perplexity is 30, or a third of the number of points if there are few."""
     from sklearn.manifold import TSNE
@@ -178,7 +178,7 @@ def tsne(features: np.ndarray, seed: int = 0) -> np.ndarray:
     perplexity = min(30.0, (len(features) - 1) / 3.0)
     features = np.asarray(features, np.float32)
     with threadpool_limits(1):  # fixes the order of sums; threads would not pay off for a thousand points
-        return TSNE(perplexity=perplexity, init='pca', random_state=seed, n_jobs=1).fit_transform(features)
+        return TSNE(perplexity=perplexity, init='pca', random_state=0, n_jobs=1).fit_transform(features)
 
 
 def predictions(folder: Path) -> tuple[np.ndarray, list[Maps], int, int]:

@@ -39,7 +39,6 @@ class Request(NamedTuple):
 
     config: ConfigDict  # resolved
     target: Target
-    devices: int
 
 
 def request(argv: list[str]) -> Request:
@@ -55,18 +54,17 @@ def request(argv: list[str]) -> Request:
     config = command.config
     if config.seeds:
         raise UserError(f'config.seeds={tuple(config.seeds)}: a preview is of one seed; use config.seed')
-    devices = values.devices or max(1, config.parallel.devices)
-    config.parallel.devices = devices
+    config.parallel.devices = values.devices or max(1, config.parallel.devices)
     config_lib.check(config)
     target = targets.get(values.target)
-    return Request(config_lib.resolve(config), target, devices)
+    return Request(config_lib.resolve(config), target)
 
 
 def preview(asked: Request) -> None:
     """Compiles, and prints part by part; UserError: the run does not compile for the target, or does not fit on it."""
     target = asked.target
     with machine.programs_for(target.platform):
-        devices = targets.devices(target, asked.devices)
+        devices = targets.devices(target, asked.config.parallel.devices)
         experiment = program.shape_experiment(asked.config, devices.mesh)
         _print(_title(experiment, target))
         programs = {}
@@ -95,7 +93,7 @@ def _advice(name: str, refused: Refused, asked: Request) -> str:
     if name == 'round':
         remedy = f'server_batch_size={config.server_batch_size}'
     if name == 'round' and method.clients:
-        chunk = config.federation.client_chunk or -(-config.federation.num_active // asked.devices)
+        chunk = config.federation.client_chunk or -(-config.federation.num_active // config.parallel.devices)
         remedy = f'federation.client_chunk={chunk} or batch_size={config.batch_size}'
         remedy += f' or queue_size={config.queue_size}' if method.clusters else ''
     return f'the {name} does not fit on {title} ({reason}); use less than {remedy}, or another --target'
