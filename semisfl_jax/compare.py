@@ -3,9 +3,9 @@
 A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
 the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
 the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
-others; for every two groups, the mean of the paired differences over the seeds they share. Scores of validation images
-(data.eval_split) are named so, and never set against those of test images. Of dense tasks, the scores of trivial
-predictions stand beside them. With --csv, the same numbers are written to a file, a line each.
+others; for every two groups that share two seeds or more, the mean of the paired differences over these. Scores of
+validation images (data.eval_split) are named so, and never set against those of test images. Of dense tasks, the scores
+of trivial predictions stand beside them. With --csv, the same numbers are written to a file, a line each.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Mean(NamedTuple):
     group: str  # or a trivial prediction, and whose
     minus: str  # the other group; '' for a score
     key: str  # of metrics.jsonl
+    minus_key: str  # that of the other group, whose headline may be another model
     split: str  # of the images: 'test' or 'validation'
     mean: float  # in the unit of the score: %
     standard_error: float  # NaN for one seed
@@ -62,7 +63,7 @@ def means(groups: Groups, scored: Scored) -> list[Mean]:
         of_runs = [scored[run.folder] for run in members.values()]
         split = next(iter(members.values())).eval_split
         for key in sorted(set.intersection(*map(set, of_runs))):
-            rows.append(Mean(label, '', key, split, *mean_and_error([x[key] for x in of_runs]), len(of_runs)))
+            rows.append(Mean(label, '', key, '', split, *mean_and_error([x[key] for x in of_runs]), len(of_runs)))
     return rows
 
 
@@ -88,7 +89,8 @@ def differences(groups: Groups, scored: Scored) -> list[Mean]:
             continue
         of_runs = [[scored[group[seed].folder][group[seed].key] for seed in shared] for group in (first, second)]
         values = [one - other for one, other in zip(*of_runs, strict=True)]
-        rows.append(Mean(a, b, runs[0].key, runs[0].eval_split, *mean_and_error(values), len(shared)))
+        keys = runs[0].key, runs[-1].key
+        rows.append(Mean(a, b, *keys, runs[0].eval_split, *mean_and_error(values), len(shared)))
     return rows
 
 

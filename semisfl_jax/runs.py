@@ -114,6 +114,7 @@ def group(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
         parts = [f'{key}={run.settings[key]}' for key in varying if key in run.settings]
         label = ', '.join(parts) or run.settings['algorithm']
         if run.seed in groups.setdefault(label, {}):
-            raise UserError(f'two runs of seed {run.seed} with {label}: give each run once')
+            both = f'{groups[label][run.seed].folder} and {run.folder}'
+            raise UserError(f'two runs of seed {run.seed} with {label}, {both}: give one of them')
         groups[label][run.seed] = run
     return groups

@@ -1,8 +1,8 @@
 """Whole views: what they draw, their chain in Pillow, their options; of many images and clients, inside of loops."""
 
-import dataclasses
 import hashlib
 import types
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from tests.binomial import near
 from tests.marks import slow_but
 from tests.pillow_operations import PILLOW, examples, numpy_flip_crop, pillow_cutout, to_array, to_pillow
 
+VARIANTS = choices_of(default.KEYS['augment.randaugment'])
 OFF = AugmentOptions(flip=False, crop=0.0, operations=0, cutout=0)
 MIDDLE = (125, 123, 113)
 TOTAL = 40_000  # draws
@@ -56,11 +57,7 @@ def drawn_layers(name, key, options, batch, shape):
     return variants.draw_placement(uniform[:3], shape, True, 0.125), layers, uniform[-2:]
 
 
-@pytest.mark.parametrize(
-    ('name', 'shape'),
-    [('mc', (28, 28, 1)), *((name, (32, 32, 3)) for name in choices_of(default.KEYS['augment.randaugment']))],
-    ids=str,
-)
+@pytest.mark.parametrize(('name', 'shape'), [('mc', (28, 28, 1)), *((name, (32, 32, 3)) for name in VARIANTS)], ids=str)
 def test_strong_view_equals_pillow_chain(name, shape):
     """The drawn numbers are read off the key, what they do is Pillow's."""
     cutout = 5 if shape[0] == 28 else 16
@@ -95,7 +92,7 @@ def test_strong_view_equals_pillow_chain(name, shape):
 @pytest.mark.parametrize(('crop', 'pad'), [(0.125, (2, 5)), (0.9, (14, 36))], ids=str)
 def test_weak_view_equals_numpy(crop, pad):
     """Also that weak and strong views draw independently."""
-    images, options, key = images_of(64, 16, 40, 3), dataclasses.replace(OFF, flip=True, crop=crop), rng.root(5)
+    images, options, key = images_of(64, 16, 40, 3), replace(OFF, flip=True, crop=crop), rng.root(5)
     uniform = jax.random.uniform(rng.fold(key, 'weak'), (3, 64))
     flip, top, left, _ = variants.draw_placement(uniform, (64, 3, 16, 40), True, crop)
     result = np.asarray(weak_view(key, images, options))
@@ -186,7 +183,7 @@ def test_switches():
     images = np.random.default_rng(8).integers(0, 127, (64, 16, 16, 3), np.uint8)
 
     def apply(view, **changes):
-        return np.asarray(view(rng.root(0), images, dataclasses.replace(OFF, **changes)))
+        return np.asarray(view(rng.root(0), images, replace(OFF, **changes)))
 
     for view in (weak_view, strong_view):
         np.testing.assert_array_equal(apply(view), images)

@@ -88,6 +88,13 @@ def test_a_full_disk_is_one_line(folder, monkeypatch):
     assert checkpoint.rounds_saved(folder) == [2, 4]
 
 
+def flip(path):
+    """A bit of a weight, which Orbax reads without a word."""
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
 def truncate(path):
     path.write_bytes(path.read_bytes()[:-1])
 
@@ -104,10 +111,11 @@ def warning(caplog):
         *itertools.product(('state/d/*', 'about/metadata'), (truncate, os.remove)),
         ('state/manifest.ocdbt', truncate),
         ('state', shutil.rmtree),
+        ('state/ocdbt.process_0/d/*', flip),
     ],
 )
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, pattern, damage):
-    damage(next((folder / '4').glob(pattern)))
+    damage(max((folder / '4').glob(pattern), key=lambda path: path.stat().st_size))
     restored = restore(folder)
     assert restored.round == 2
     assert_equal(restored.states, [tree(2)])

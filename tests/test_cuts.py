@@ -66,21 +66,6 @@ def test_text_and_csv_hold_the_same_cuts(alexnet):
 
 
 @pytest.mark.slow
-def test_the_plot_draws_the_table(alexnet):
-    pytest.importorskip('matplotlib')
-    for ax, fields in zip(
-        cuts.figure(alexnet).axes, (('down', 'up'), ('client_flop',), ('memory',), ('seconds',)), strict=True
-    ):
-        unit = {'client_flop': 1e9, 'seconds': 1}.get(fields[0], 2**20)
-        for line, field in zip(ax.lines, fields, strict=False):
-            np.testing.assert_array_equal(line.get_xdata(), range(1, 8))
-            np.testing.assert_allclose(line.get_ydata(), column(alexnet, field) / unit)
-        guides = {line.get_label(): line for line in ax.lines}
-        assert guides['whole model'].get_ydata()[0] == pytest.approx(getattr(alexnet.whole, fields[0]) / unit)
-        assert guides['chosen cut'].get_xdata()[0] == 5
-
-
-@pytest.mark.slow
 def test_the_command(tmp_path, capsys, monkeypatch):
     assert main(['costs', DIGITS, f'--workdir={tmp_path}/out', '--config.algorithm=semisfl']) == 0
     printed = capsys.readouterr().out

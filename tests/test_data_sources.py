@@ -162,8 +162,8 @@ def test_what_a_registered_reader_returns_is_checked(monkeypatch):
     made = dataset.make('mine', arrays_with_depth(), num_classes=3)
     monkeypatch.setitem(data.READERS, 'mine', lambda image_size: made)
     assert data.load(data_options(name='mine')) is made
-    wrong = dataclasses.replace(made, test_labels=np.full(3, -1))
-    for given, named in ((wrong, 'test_labels'), (None, 'None')):
+    wrong = [dataclasses.replace(made, **change) for change in ({'test_labels': np.full(3, -1)}, {'num_classes': '3'})]
+    for given, named in zip([*wrong, None], ['test_labels', 'num_classes', 'None'], strict=True):
         monkeypatch.setitem(data.READERS, 'mine', lambda image_size, given=given: given)
         with pytest.raises(UserError, match=f"'mine'.* {named}"):
             data.load(data_options(name='mine'))

@@ -109,24 +109,17 @@ def test_the_host_counts_the_images_of_a_client_that_the_round_weights_it_by(cha
 
 
 @pytest.mark.slow
-def test_without_a_price_it_trains_and_says_that_it_has_none(monkeypatch, tmp_path, capsys):
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, price=None))
-    assert runs.run(tmp_path / 'run', **TOY) == 0
-    assert 'one_pass has no price' in capsys.readouterr().out
-    assert 'bytes_up' not in runs.records(tmp_path / 'run')[-1]
-    assert runs.run(tmp_path / 'late', **TOY, failures__deadline_seconds=5.0) == 2
-    assert_one_line(capsys.readouterr().err, ['deadline_seconds'])
-
-
-@pytest.mark.slow
-def test_a_round_may_return_no_metrics(monkeypatch, tmp_path):
+def test_without_a_price_and_metrics_it_trains_and_says_that_it_has_no_price(monkeypatch, tmp_path, capsys):
     def silent(*arguments):
         built = one_pass(*arguments)
         return built._replace(round=lambda *inputs: (built.round(*inputs)[0], {}))
 
-    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, build=silent))
-    assert runs.run(tmp_path, **TOY, seeds='0,1') == 0
-    assert 'loss_local' not in runs.records(tmp_path / 'seed_1')[-1]
+    monkeypatch.setitem(algorithms.METHODS, 'one_pass', dataclasses.replace(METHOD, price=None, build=silent))
+    assert runs.run(tmp_path / 'run', **TOY, seeds='0,1') == 0
+    assert 'one_pass has no price' in capsys.readouterr().out
+    assert not {'bytes_up', 'loss_local'} & set(runs.records(tmp_path / 'run' / 'seed_1')[-1])
+    assert runs.run(tmp_path / 'late', **TOY, failures__deadline_seconds=5.0) == 2
+    assert_one_line(capsys.readouterr().err, ['deadline_seconds'])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -85,13 +85,14 @@ def test_the_study_runs_with_them_and_its_report_says_so(tmp_path):
         (result(found('fedavg', 'FedAvg')), {}, 'FedAvg'),
         (result(), {'lr': 0.1}, r'config\.lr '),
         ('config.json', {}, r'config\.study_tuned=.*tuned\.json'),
+        ('tuned.json', {}, 'not of a sweep'),
     ],
 )
 def test_what_does_not_fit(tmp_path, value, given, named):
     folder = tmp_path / 'sweep'
     folder.mkdir()
     if isinstance(value, str):
-        (folder / value).touch()
+        file_io.write_json(folder / value, file_io.seal({}))
     else:
         write(folder, value)
     with pytest.raises(UserError, match=named):

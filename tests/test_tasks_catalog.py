@@ -1,4 +1,4 @@
-"""Tasks by name, what they show and label, and Delta_m."""
+"""Tasks by name, what they show, and Delta_m."""
 
 import numpy as np
 import pytest
@@ -6,27 +6,6 @@ import pytest
 from semisfl_jax import tasks
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.tasks import delta_m
-
-OUTPUTS = dict.fromkeys(tasks.DENSE, 3) | {'saliency': 1, 'edges': 1, 'depth': 1}
-
-
-SCORES = {
-    'semseg': 'miou',
-    'parts': 'miou',
-    'stuff': 'miou',
-    'saliency': 'iou',
-    'edges': 'odsf',
-    'depth': 'rmse',
-    'keypoints': 'ap',
-}
-
-
-def test_tasks_by_name():
-    assert set(tasks.DENSE) == set(SCORES)
-    for name, score in SCORES.items():
-        task = tasks.make(name, OUTPUTS[name])
-        assert (task.name, task.outputs, task.score.name) == (name, OUTPUTS[name], score)
-        assert task.show is not None
 
 
 @pytest.mark.parametrize(('name', 'outputs'), [('semsegm', 3), ('depth', 2), ('keypoints', 255), ('parts', 1)])

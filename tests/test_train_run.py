@@ -21,7 +21,7 @@ from tensorboardX.proto import event_pb2
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checkpoint, evaluation, experiment, interrupt, load, metrics, outputs
+from semisfl_jax.training import checkpoint, evaluation, experiment, interrupt, load, loop, metrics, outputs
 from tests import runs
 from tests.kills import KILL, KILLED_AT
 from tests.marks import slow_but
@@ -259,6 +259,24 @@ def test_a_second_process_in_the_same_folder_is_refused(tmp_path, capsys):
         assert runs.run(tmp_path, **CHEAP) == 2
     assert_one_line(capsys.readouterr().err, [str(tmp_path)])
     assert not (tmp_path / 'metrics.jsonl').exists()
+
+
+def test_what_another_process_trained_since_the_start_is_kept(tmp_path, capsys, monkeypatch):
+    """It begins as this one has looked at the folder, and is done when this one has compiled."""
+    compile_, rounds = loop._compile, [2]
+
+    def late(*arguments):
+        if rounds:
+            assert runs.run(tmp_path, **CHEAP, rounds=rounds.pop()) == 0
+        return compile_(*arguments)
+
+    monkeypatch.setattr(loop, '_compile', late)
+    assert runs.run(tmp_path, **CHEAP, rounds=2, lr=0.03) == 2
+    assert_one_line(capsys.readouterr().err, [str(tmp_path), 'lr: '])
+    rounds.append(3)
+    assert runs.run(tmp_path, **CHEAP, rounds=4) == 2
+    assert_one_line(capsys.readouterr().err, [str(tmp_path), 'start it again'])
+    assert len(runs.lines(tmp_path)) == 3
 
 
 LONGER = CHEAP | {'rounds': 6}

@@ -1,7 +1,7 @@
 """Views of images with maps: labels painted into an image come out of every view where the image's pixels do."""
 
-import dataclasses
 import functools
+from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -16,8 +16,8 @@ from semisfl_jax.core.keys import choices_of
 from semisfl_jax.tasks import IGNORED
 
 PLAIN = AugmentOptions(operations=0, cutout=0)
-TURNED = dataclasses.replace(PLAIN, scale_min=0.75, scale_max=1.25, rotate=20.0)
-OFF = dataclasses.replace(PLAIN, flip=False, crop=0.0)
+TURNED = replace(PLAIN, scale_min=0.75, scale_max=1.25, rotate=20.0)
+OFF = replace(PLAIN, flip=False, crop=0.0)
 SHAPE = (16, 24, 32)
 both, weak_view = jax.jit(together, static_argnums=3), jax.jit(weak, static_argnums=2)
 
@@ -52,21 +52,17 @@ def test_labels_stay_on_their_pixels_when_scaled_and_turned():
 def test_draws_of_flip_and_crop_do_not_depend_on_the_turn():
     """A turn by a millionth of a degree moves no pixel."""
     images, _ = painted()
-    still, turned = (
-        weak_view(rng.root(4), images, dataclasses.replace(PLAIN, rotate=rotate)) for rotate in (0.0, 1e-6)
-    )
+    still, turned = (weak_view(rng.root(4), images, replace(PLAIN, rotate=rotate)) for rotate in (0.0, 1e-6))
     np.testing.assert_array_equal(still, turned)
 
 
 @pytest.mark.parametrize('name', choices_of(default.KEYS['augment.randaugment']))
 def test_strong_views_start_with_the_turn(name):
     images, _ = painted()
-    options = dataclasses.replace(OFF, randaugment=name)
+    options = replace(OFF, randaugment=name)
     view = jax.jit(strong, static_argnums=2)
     np.testing.assert_array_equal(view(rng.root(5), images, options), images)
-    turned = np.asarray(
-        view(rng.root(5), images, dataclasses.replace(options, rotate=45.0, scale_min=0.5, scale_max=0.5))
-    )
+    turned = np.asarray(view(rng.root(5), images, replace(options, rotate=45.0, scale_min=0.5, scale_max=0.5)))
     black = (turned == 0).all(-1).mean((1, 2))  # at half the size, 3/4 are from outside
     np.testing.assert_allclose(black, 0.75, atol=0.03)
 
@@ -144,7 +140,7 @@ def test_keypoints_survive_shrinking():
     """At half the size, the nearest pixel would keep a quarter of the points."""
     points = np.zeros((4, 24, 30), np.uint8)
     points[:, ::4, ::5] = 1
-    options = dataclasses.replace(OFF, scale_min=0.5, scale_max=0.5)
+    options = replace(OFF, scale_min=0.5, scale_max=0.5)
     images = np.zeros((4, 24, 30, 1), np.uint8)
     maps = both(rng.root(0), images, {'keypoints': points, 'edges': points}, options)[1]
     assert (np.asarray(maps['keypoints']) == 1).sum() == points.sum()

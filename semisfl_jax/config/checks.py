@@ -157,7 +157,8 @@ def _faults_of_method(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     for key, value in unused(method).items():
         if key in flat and flat[key] not in (value, 'auto'):  # 'auto' is resolved to the default
             advice = f'at {value}' if value != '' else 'empty'
-            yield f'{key}={flat[key]} is not an option of {method.name}; leave it {advice}'
+            code = ", or leave out ':code'" if default.CODE.get(key) == flat[key] else ''
+            yield f'{key}={flat[key]} is not an option of {method.name}; leave it {advice}{code}'
     objective, shared = flat['local.objective'], shared_defaults()
     if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
         leave = f"leave it at '{shared['pseudo_labels']}'"

@@ -85,7 +85,9 @@ def read_trace(path: str, content_hash: str) -> Trace:
     try:
         rows = np.loadtxt(lines, [('round', int), ('client', int), ('done', float)], delimiter=',', ndmin=1)
     except ValueError as error:
-        raise UserError(f'config.failures.trace={path} is not of rounds, clients and shares: {error}') from error
+        raise UserError(
+            f'config.failures.trace={path} is not of rounds, clients and shares: {error} (row 0 is the second line)'
+        ) from error
     trace: Trace = {}
     for round_, client, done in rows.tolist():
         where = f'the line {round_},{client},{done} of config.failures.trace={path}'

@@ -124,6 +124,8 @@ def _by_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:
     if config.data.partition_file:
         for key in (*_OF_PARTITION, *_OF_LABELS, 'alpha', 'partition', 'mismatch'):
             yield f'federation.{key}', 'the split is that of data.partition_file'
+        for key in ('num_labeled', 'labeled_split', 'num_unlabeled', 'partition_seed'):
+            yield f'data.{key}', 'the split is that of data.partition_file'
         return
     used, fed = partition.settings(config), config.federation
     rules = f"federation.partition='{used['partition']}'"

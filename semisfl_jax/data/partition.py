@@ -246,9 +246,8 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     of_tasks = 'data.images_of_tasks' if 'images_of_tasks' in chosen else 'data.num_unlabeled'
     for key, value in (('federation.num_clients', chosen['num_clients']), (of_tasks, wanted)):
         if value > available:
-            raise UserError(
-                f'config.{key}={value}: only {available:,} unlabeled images are left; use fewer, or fewer labels'
-            )
+            advice = 'use fewer, or fewer labels' if available else 'use fewer labels'
+            raise UserError(f'config.{key}={value}: only {available:,} unlabeled images are left; {advice}')
     used = largest_remainder(remaining, wanted)
     return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
 
@@ -258,17 +257,18 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
     wanted, available = chosen['num_labeled'], int(sizes.sum())
     balanced = chosen['labeled_split'] == 'balanced' and wanted > 0
     counts = largest_remainder(np.ones(len(sizes), np.int64) if balanced else sizes, min(wanted, available))
-    short = np.flatnonzero(counts > sizes)
+    short, other = np.flatnonzero(counts > sizes), "use another number or 'natural'"
     if wanted > available:
-        fault = f"data set '{dataset.name}' has {available} training images with a label"
+        left = ' beside those of data.num_validation' if dataset.eval_split == 'validation' else ''
+        fault = f"data set '{dataset.name}' has {available} training images with a label{left}; use fewer"
     elif balanced and wanted < len(sizes):
-        fault = f"labeled_split 'balanced' needs at least one label for each of the {len(sizes)} classes"
+        fault = f"labeled_split 'balanced' needs at least one label for each of the {len(sizes)} classes; {other}"
     elif len(short):
         k = short[0]
-        fault = f"labeled_split 'balanced' needs {counts[k]} images of class {k}, which has {sizes[k]}"
+        fault = f"labeled_split 'balanced' needs {counts[k]} images of class {k}, which has {sizes[k]}; {other}"
     else:
         return counts
-    raise UserError(f"config.data.num_labeled={wanted}: {fault}; use another number or 'natural'")
+    raise UserError(f'config.data.num_labeled={wanted}: {fault}')
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:

@@ -26,16 +26,17 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     UserError: the rule cannot deal these sizes, or returns something else than their counts.
     """
     dealt = np.asarray(PARTITIONS[rule](sizes.copy(), settings))
-    shape = settings.num_clients, len(sizes)
-    if (
-        dealt.shape != shape
-        or not np.issubdtype(dealt.dtype, np.integer)
-        or (dealt < 0).any()
-        or (dealt.sum(axis=0) != sizes).any()
-    ):
+    shape, fault = (settings.num_clients, len(sizes)), ''
+    if dealt.shape != shape or not np.issubdtype(dealt.dtype, np.integer):
+        fault = found(dealt)
+    elif (dealt < 0).any():
+        fault = f'{dealt.min()}'
+    elif (dealt.sum(axis=0) != sizes).any():
+        fault = f'columns that sum to {dealt.sum(axis=0).tolist()}'
+    if fault:
         raise UserError(
-            f"{settings.key}='{rule}': the rule in data.PARTITIONS returns {found(dealt)}; return integers "
-            f'{list(shape)}, 0 or more, the columns of which sum to the sizes {sizes.tolist()}'
+            f"{settings.key}='{rule}': the rule in data.PARTITIONS returns {fault}; return integers {list(shape)}, "
+            f'0 or more, the columns of which sum to the sizes {sizes.tolist()}'
         )
     return dealt
 

@@ -80,7 +80,11 @@ def _named(name: str, image_shape: tuple[int, int, int]) -> Iterator[None]:
     try:
         yield
     except TooSmall as error:
-        raise UserError(f"model.name='{name}', {image_shape[0]}x{image_shape[1]} pixels: {error}") from error
+        smaller = '' if name == 'small_cnn' or name in DENSE_ARCHITECTURES else ', or model.name=small_cnn'
+        raise UserError(
+            f"model.name='{name}', {image_shape[0]}x{image_shape[1]} pixels: images are too small for this model "
+            f'({error}); use larger data.image_size or data.pad_to{smaller}'
+        ) from error
 
 
 def _check_name(name: str, models: Mapping[str, Any]) -> None:

@@ -25,7 +25,6 @@ from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners,
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
 CONVOLVED = 'convolved'  # names the outputs of convolutions, for what is kept for a backward pass
 FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
-_TOO_SMALL = 'images are too small for this model; use larger data.image_size or data.pad_to, or model.name=small_cnn'
 
 
 class TooSmall(UserError):
@@ -113,7 +112,7 @@ class ConvLayer(nn.Module):
         the kernel is larger than the padded map, or pooling leaves nothing of it.
         """
         if min(x.shape[1:3]) + 2 * self.padding <= self.dilation * (self.kernel - 1):
-            raise TooSmall(f'{_TOO_SMALL} (of {x.shape[1]}x{x.shape[2]} pixels a kernel leaves none)')
+            raise TooSmall(f'of {x.shape[1]}x{x.shape[2]} pixels a kernel leaves none')
         uniform = torch_uniform(self.kernel**2 * x.shape[-1])
         shape = self.kernel, self.kernel, x.shape[-1], self.features
         dtype, lowering = self.compute.dtype, self.compute.convolution
@@ -142,7 +141,7 @@ class ConvLayer(nn.Module):
             if self.activation:
                 x = nn.leaky_relu(x, self.negative_slope) if self.negative_slope else nn.relu(x)
         if not x.size:
-            raise TooSmall(f'{_TOO_SMALL} (pooling leaves no pixel)')
+            raise TooSmall('pooling leaves no pixel')
         if self.dropout:
             x = nn.Dropout(self.dropout, deterministic=not train)(x)
         return mean_of_pixels(x) if self.last else x

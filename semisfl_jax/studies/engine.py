@@ -166,7 +166,7 @@ class Session:
         """`jobs`, each time the first in whose folder no other process is, so that studies divide runs they share."""
         left = list(jobs)
         while left:
-            busy = {each.name: _busy(self.home / plan.RUNS / each.name) for job in left for each in job.needed}
+            busy = {each.name: outputs.busy(self.home / plan.RUNS / each.name) for job in left for each in job.needed}
             job = next((job for job in left if not any(busy[each.name] for each in job.needed)), left[0])
             left.remove(job)
             yield job
@@ -225,9 +225,9 @@ class Session:
 
     def _wait(self, folder: Path) -> None:
         """Waits for another process in `folder`: of another study, or of one that was killed."""
-        if _busy(folder):
+        if outputs.busy(folder):
             self.show(f'waiting for the process that runs in {folder}')
-        while _busy(folder):
+        while outputs.busy(folder):
             if self.request.signum:
                 raise interrupt.Stopped(_STOPPED, self.request.signum)
             time.sleep(_POLL_SECONDS)
@@ -236,14 +236,3 @@ class Session:
 def _processor_seconds() -> float:
     """What all processes took that this one has started and that have ended."""
     return sum(os.times()[2:4])
-
-
-def _busy(folder: Path) -> bool:
-    """Whether another process runs in a folder."""
-    if not (folder / '.lock').exists():
-        return False
-    try:
-        with filelock.FileLock(folder / '.lock', blocking=False):
-            return False
-    except filelock.Timeout:
-        return True

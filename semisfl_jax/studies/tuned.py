@@ -73,6 +73,8 @@ def read(path: Path) -> Tuned:
     content = file_io.read_object(file)
     if not file_io.is_sealed(content):
         raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
+    if 'methods' not in content:
+        raise UserError(f'{file} is not of a sweep; give the path of a {NAME}')
     content['methods'] = [TunedMethod(**method) for method in content['methods']]
     fields: dict[str, Any] = {name: content[name] for name in Tuned._fields}
     fields |= {name: tuple(value) for name, value in fields.items() if isinstance(value, list)}

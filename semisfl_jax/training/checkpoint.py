@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import importlib.metadata
 import json
 import logging
 import re
 import shutil
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -73,6 +75,7 @@ def save(
         'round': round_number,
         **identity._asdict(),
         'leaves': _shapes(leaves),
+        'sha256': _digest(leaves),
         'versions': installed_versions(),
         'notes': notes,
     }
@@ -148,10 +151,10 @@ def read_encoder(folder: Path, round_number: int, tasks: Sequence[str]) -> dict[
     path = folder / str(round_number)
     try:
         with _quiet():
-            named = _load(path / _ABOUT, ocp.JsonCheckpointHandler)['leaves']
-            shapes = {name: text.split(' ', 1) for name, text in named.items()}
+            about = _load(path / _ABOUT, ocp.JsonCheckpointHandler)
+            shapes = {name: text.split(' ', 1) for name, text in about['leaves'].items()}
             abstract = {name: np.empty(json.loads(shape), kind) for name, (kind, shape) in shapes.items()}
-            read = _load(path / _STATE, ocp.StandardCheckpointHandler, args=ocp.args.StandardRestore(abstract))
+            read = _content(path, about, abstract)
     except Exception as error:  # as in `_read`
         raise UserError(f'the checkpoint {path} cannot be read ({first_line(error)[:100]})') from error
     of_tasks: dict[str, list[np.ndarray]] = {}
@@ -187,11 +190,19 @@ def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[st
                 if about[key] != value:
                     return None, {}, f'it has {key}={shorten(about[key])}, not {shorten(value)}'
             abstract = {name: np.empty(np.shape(leaf), leaf.dtype) for name, leaf in leaves.items()}
-            read = _load(folder / _STATE, ocp.StandardCheckpointHandler, args=ocp.args.StandardRestore(abstract))
+            read = _content(folder, about, abstract)
     except Exception as error:  # Orbax and tensorstore raise errors of many kinds here
         return None, {}, f'it cannot be read ({first_line(error)[:100]})'
     state = [read[name] if name in read else np.empty(np.shape(leaf), leaf.dtype) for name, leaf in _paths(template)]
     return jax.tree.unflatten(jax.tree.structure(template), state), about, ''
+
+
+def _content(folder: Path, about: Mapping[str, Any], abstract: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    read = _load(folder / _STATE, ocp.StandardCheckpointHandler, args=ocp.args.StandardRestore(abstract))
+    digest = _digest(read)
+    if about.get('sha256', digest) != digest:  # earlier checkpoints have none
+        raise ValueError('its content does not have its checksum')
+    return read
 
 
 def _load(path: Path, handler: type, **options: Any) -> Any:
@@ -201,12 +212,15 @@ def _load(path: Path, handler: type, **options: Any) -> Any:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A block in which Orbax does not log a traceback from each of its threads when it fails."""
-    logger = logging.getLogger('absl')
+    """A block in which Orbax does not print a traceback from each of its threads when it fails. Some come later, as the
+    event loop that waited for them is closed: after a failure these stay silent."""
+    logger, hook = logging.getLogger('absl'), sys.unraisablehook
     previous_level = logger.level
     logger.setLevel(logging.CRITICAL)
+    sys.unraisablehook = lambda late: None if str(late.exc_value) == 'Event loop is closed' else hook(late)
     try:
         yield
+        sys.unraisablehook = hook
     finally:
         logger.setLevel(previous_level)
 
@@ -218,6 +232,14 @@ def _paths(tree: Any) -> list[tuple[str, Any]]:
 def _named(tree: Any) -> dict[str, Any]:
     """Leaves by path, without empty arrays, which Orbax does not accept."""
     return {name: leaf for name, leaf in _paths(tree) if np.size(leaf)}
+
+
+def _digest(leaves: Mapping[str, Any]) -> str:
+    """SHA-256 over the bytes of leaves, in the order of their paths."""
+    found = hashlib.sha256()
+    for name in sorted(leaves):
+        found.update(np.asarray(leaves[name]).tobytes())
+    return found.hexdigest()
 
 
 def _shapes(leaves: Mapping[str, Any]) -> dict[str, str]:

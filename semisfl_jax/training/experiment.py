@@ -202,10 +202,8 @@ def assemble(
     """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
     all_labels, unlabeled = config.data.client_labels == -1, [len(rows) for rows in partition.client_index]
     labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
-    images = len(dataset.train_images) - len(partition.validation_index)
-    if config.data.num_unlabeled:  # leaves others out
-        labels = np.concatenate([partition.server_index, *partition.client_labeled_index])
-        images = len(np.unique(labels)) + config.data.num_unlabeled
+    used = (partition.server_index, *partition.client_labeled_index, *partition.client_index)
+    images = len(np.unique(np.concatenate(used)))
     controller = frequency.FrequencyOptions(
         rule=config_lib.k_s_rule(keys.flat(config), shared.method),
         k_s=config.k_s,

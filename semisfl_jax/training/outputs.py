@@ -31,6 +31,7 @@ from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, S
 from semisfl_jax.training.experiment import Experiment
 
 SUMMARY = 'summary.json'
+_BUSY = 'another process is running in {}; wait for it, or stop it first'
 
 
 def trial_folders(folder: Path, config: ConfigDict) -> list[Path]:
@@ -74,6 +75,17 @@ def check_partition(folder: Path, partition: data.Partition) -> None:
         raise UserError(f'the data or their split differ from those of {file}; choose another --workdir')
 
 
+def busy(folder: Path) -> bool:
+    """Whether another process runs in `folder`."""
+    if not (folder / '.lock').exists():
+        return False
+    try:
+        with filelock.FileLock(folder / '.lock', blocking=False):
+            return False
+    except filelock.Timeout:
+        return True
+
+
 @contextmanager
 def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | None) -> Iterator[None]:
     """Creates `folder`, locks out other processes for the duration of the block, and writes config.json and
@@ -88,7 +100,8 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
             try:
                 stack.enter_context(filelock.FileLock(folder / '.lock', timeout=1))  # a study may be looking
             except filelock.Timeout as error:
-                raise UserError(f'another process is running in {folder}; wait for it, or stop it first') from error
+                raise UserError(_BUSY.format(folder)) from error
+            check_folder(folder, config)  # again: another process may have been here since
             file_io.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
                 data.save(partition, folder / 'partition.npz')
@@ -109,11 +122,14 @@ def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
     usable. A run without an intact summary resumes from its last checkpoint and writes it again.
 
     Raises:
-      UserError: the folder is not usable, or the run or one of its trials has more rounds than are asked for.
+      UserError: the folder is not usable, another process is training in it, or the run or one of its trials has more
+        rounds than are asked for.
     """
     check_folder(folder, config)
     summary = finished(folder, config.rounds)
     if summary is None or summary.get('config_hash') != config_lib.identity_hash(config):
+        if busy(folder):
+            raise UserError(_BUSY.format(folder))
         return None
     _check_not_beyond(folder, summary['rounds'], config.rounds)
     for home in trial_folders(folder, config):
@@ -143,6 +159,7 @@ class RunFolder:
         self.path, self.homes = path, trial_folders(path, config)
         self._config, self._trials = config, trials
         self._identities = [experiment_lib.identity(trial.config, trial.partition) for trial in trials]
+        self._saved = list(map(_last_round, self.homes))
 
     def restore(self, template: Any) -> checkpoint.Restored | None:
         """The last checkpoints of the trials; None if there are none. `template` as in `checkpoint.restore`.
@@ -152,12 +169,12 @@ class RunFolder:
             summary.json does not go with them.
         """
         # The last of each trial, as one may have gone on alone: what is newer than the round that all share is removed.
-        saved = max(self.homes, key=_last_round)
-        _check_not_beyond(saved, _last_round(saved), self._config.rounds)
+        last = max(self._saved)
+        _check_not_beyond(self.homes[self._saved.index(last)], last, self._config.rounds)
         restored = checkpoint.restore([home / 'checkpoints' for home in self.homes], template, self._identities)
         # If some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
         # these rounds had been written for all. Anything else is not such a run, and must not be overwritten.
-        completed = restored.round if restored else _last_round(saved)
+        completed = restored.round if restored else last
         for home in self.homes:
             if not completed and os.path.lexists(home / SUMMARY):
                 raise UserError(
@@ -183,6 +200,8 @@ class RunFolder:
                 max_to_keep = max(max_to_keep, 2)
             for home, trial in zip(self.homes, self._trials, strict=True):
                 stack.enter_context(lock_folder(home, trial.config, trial.partition))
+            if list(map(_last_round, self.homes)) != self._saved:
+                raise UserError(f'another process has trained in {self.path} since this one began; start it again')
             outputs = []
             for home, identity in zip(self.homes, self._identities, strict=True):
                 metrics.truncate(home / 'metrics.jsonl', completed)
