@@ -259,7 +259,7 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
     counts = largest_remainder(np.ones(len(sizes), np.int64) if balanced else sizes, min(wanted, available))
     short, other = np.flatnonzero(counts > sizes), "use another number or 'natural'"
     if wanted > available:
-        left = ' beside those of data.num_validation' if dataset.eval_split == 'validation' else ''
+        left = ' beside those of data.num_validation' if 'num_validation' in chosen else ''
         fault = f"data set '{dataset.name}' has {available} training images with a label{left}; use fewer"
     elif balanced and wanted < len(sizes):
         fault = f"labeled_split 'balanced' needs at least one label for each of the {len(sizes)} classes; {other}"

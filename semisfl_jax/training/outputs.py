@@ -31,6 +31,7 @@ from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, S
 from semisfl_jax.training.experiment import Experiment
 
 SUMMARY = 'summary.json'
+_LOOK = 1  # second for which a folder is tried: another process may hold its lock just to see whether it can
 _BUSY = 'another process is running in {}; wait for it, or stop it first'
 
 
@@ -80,7 +81,7 @@ def busy(folder: Path) -> bool:
     if not (folder / '.lock').exists():
         return False
     try:
-        with filelock.FileLock(folder / '.lock', blocking=False):
+        with filelock.FileLock(folder / '.lock', timeout=_LOOK):
             return False
     except filelock.Timeout:
         return True
@@ -98,7 +99,7 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
         with file_io.writing('--workdir'):
             folder.mkdir(parents=True, exist_ok=True)
             try:
-                stack.enter_context(filelock.FileLock(folder / '.lock', timeout=1))  # a study may be looking
+                stack.enter_context(filelock.FileLock(folder / '.lock', timeout=_LOOK))
             except filelock.Timeout as error:
                 raise UserError(_BUSY.format(folder)) from error
             check_folder(folder, config)  # again: another process may have been here since
