@@ -175,7 +175,7 @@ def check(name: str, given: Any) -> Dataset:
     """
     if not isinstance(given, Dataset):
         raise UserError(f"data set '{name}': the reader returns {found(given)}; return what dataset.make makes")
-    if not isinstance(given.num_classes, int) or given.num_classes < 1:
+    if not isinstance(given.num_classes, (int, np.integer)) or given.num_classes < 1:
         raise UserError(f"data set '{name}': num_classes is {found(given.num_classes)}; use an int of at least 1")
     arrays, sizes = given.arrays, given.test_sizes
     for split in SPLITS:
