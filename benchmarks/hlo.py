@@ -308,7 +308,7 @@ def report(counts: dict[str, Count]) -> str:
 def _compile(argv: list[str]) -> None:
     asked = preview.request(argv)
     with machine.programs_for(asked.target.platform):
-        devices = targets.devices(asked.target, asked.devices)
+        devices = targets.devices(asked.target, asked.config.parallel.devices)
         experiment = program.shape_experiment(asked.config, devices.mesh)
         try:
             round_ = program.compile_round(experiment, asked.target, devices)
