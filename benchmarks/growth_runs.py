@@ -40,7 +40,7 @@ def run_point(point: Point, repeats: int) -> dict:
 
 def run_points(todo: list[Point], repeats: int, out: Path) -> dict:
     """Measures one point after another, and writes all results after each, in case a long run is interrupted."""
-    result = {'machine': report.machine(), 'python': platform.python_version(), 'points': []}
+    result: dict = {'machine': report.machine(), 'python': platform.python_version(), 'points': []}
     durations = []
     for number, point in enumerate(todo, start=1):
         words = f'{point.study} {point.value:,}' + (f', {point.series}' if point.study in ('active', 'seeds') else '')
