@@ -20,7 +20,6 @@ from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
 from semisfl_jax.studies import spec, statistics
 
 STUDIES = Path(__file__).resolve().parent.parent / 'configs/studies'
-LEVEL = 0.05
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
 HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
 FEW = 'too few seeds reached it'  # an accuracy, in a claim of what is needed for it
@@ -91,9 +90,9 @@ def judge(difference: statistics.Difference, p: float, expect: str, unit: str) -
     low, high = difference.interval
     none = low > -small and high < small
     if expect == 'same':
-        return HOLDS if none else OPPOSITE if p < LEVEL else OPEN
+        return HOLDS if none else OPPOSITE if p < statistics.LEVEL else OPEN
     signed = difference.mean if expect == 'above' else -difference.mean
-    if p < LEVEL:
+    if p < statistics.LEVEL:
         return HOLDS if signed > 0 else OPPOSITE
     return NONE if none else OPEN
 
@@ -268,13 +267,19 @@ def _scaled(claim: dict[str, Any], seeds: dict[int, float]) -> dict[int, float]:
 
 
 def _pairs(claim: dict[str, Any], table: dict[Place, Any]) -> Iterator[tuple[Place, Place]]:
-    """The pairs of places that a claim compares: of rows in every column (`rows`), or of columns in a row."""
+    """The pairs of places that a claim compares: of rows in every column (`rows`), or of columns in a row. Where one
+    run stands in several columns, a pair whose runs were compared before is left out, or they would count twice."""
     every = list(dict.fromkeys(place.column for place in table))
-    for column in claim.get('columns', every) if 'rows' in claim else ():
-        for first, second in claim['rows']:
-            yield _place(claim, table, first, column), _place(claim, table, second, column)
-    for first, second in claim.get('column_pairs', ()):
-        yield _place(claim, table, claim['row'], first), _place(claim, table, claim['row'], second)
+    columns = claim.get('columns', every) if 'rows' in claim else ()
+    places = [((first, column), (second, column)) for column in columns for first, second in claim['rows']]
+    places += [((claim['row'], first), (claim['row'], second)) for first, second in claim.get('column_pairs', ())]
+    seen: list[Any] = []
+    for pair in places:
+        first, second = (_place(claim, table, *place) for place in pair)
+        if (both := (table[first], table[second])) not in seen:
+            yield first, second
+        if all(both):
+            seen.append(both)
 
 
 def _place(claim: dict[str, Any], table: dict[Place, Any], row: str, column: str) -> Place:

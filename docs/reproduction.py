@@ -117,7 +117,7 @@ def table(item: claims_lib.Judged) -> str:
         head, labels = f'difference{unit}', [f'{first} − {second}' for first, second in pairs]
     rows = [f'| {head} | {" | ".join(settings)} |', '|---' * (1 + len(settings)) + '|']
     for label, cells in zip(labels, pairs.values(), strict=True):
-        rows.append(f'| {label} | {" | ".join(cells.get(setting, "") for setting in settings)} |')
+        rows.append(f'| {label} | {" | ".join(cells.get(setting, "the same runs") for setting in settings)} |')
     return '\n'.join(rows)
 
 

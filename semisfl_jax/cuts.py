@@ -24,10 +24,11 @@ from semisfl_jax.costs import CostContext, CostModel
 from semisfl_jax.models.layers import Compute
 from semisfl_jax.models.zoo import ARCHITECTURES
 from semisfl_jax.plots import style
+from semisfl_jax.training.metrics import GIB
 
 WHOLE = 'whole'  # name of the row of the uncut model
 _ROUNDS = 10  # over which simulated seconds are averaged
-_GIB, _MIB = 2**30, 2**20
+_MIB = 2**20
 
 
 class Price(NamedTuple):
@@ -120,7 +121,7 @@ def as_text(pricing: Pricing) -> str:
         mark = '* ' if price.cut == pricing.chosen else ''
         sizes = [mib(size) for size in (price.bottom, price.down, price.up)]
         work = [f'{price.client_flop / 1e9:.3g}', f'{price.server_flop / 1e9:.3g}']
-        row = [f'{mark}{price.cut}', f'{price.features:,}', *sizes, f'{price.all_clients / _GIB:.3f}', *work]
+        row = [f'{mark}{price.cut}', f'{price.features:,}', *sizes, f'{price.all_clients / GIB:.3f}', *work]
         rows.append([*row, mib(price.memory), f'{price.seconds:.1f}'])
     notes = (
         "part: the client's part of the model · down, up: of one client in a round · all: of all active clients,",
@@ -186,7 +187,7 @@ def _write(command: command_line.Command) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
-    return command_line.main(argv, __doc__, lambda: _write(command_line.parse(argv)))
+    return command_line.main(argv, __doc__, lambda: _write(command_line.parse(argv)), needs_words=True)
 
 
 if __name__ == '__main__':

@@ -340,7 +340,6 @@ def test_a_key_is_idle_where_the_table_says_so():
 
 
 MEAN_TEACHER = 'algorithm=fedavg local.objective=mean_teacher'
-SPLITFED = 'algorithm=splitfed data.client_labels=-1 k_s=0'
 IDLE = {  # by more than the table says: the last key, and what makes it so
     'federation.partition=uniform federation.alpha=3.0': 'federation.partition=',
     'data.client_labels=20 federation.ignored_labeled=unlabeled': 'data.client_labels=20',
@@ -396,10 +395,11 @@ def test_one_line_for_each_reason_and_for_clients_that_never_train(caplog):
 
 
 def test_the_command_tells_it_and_goes_on(tmp_path, capsys):
-    assert runs.run(tmp_path, algorithm='supervised_only', rounds=1, federation__alpha=3.0) == 0
+    assert runs.run(tmp_path, algorithm='supervised_only', rounds=1, federation__alpha=3.0, cost__enabled=False) == 0
     error = capsys.readouterr().err
     assert error.startswith('warning: config.federation.alpha=3.0 ')
     assert error.count('\n') == 1
+    assert not runs.records(tmp_path)[0].keys() & {'bytes_up', 'simulated_seconds'}
 
 
 def test_the_help_on_a_key_says_what_the_table_does():

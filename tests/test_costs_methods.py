@@ -108,6 +108,9 @@ def test_semifl():
     failed = drop(everybody(model), np.array([0, *[np.inf] * 4]), never=True)  # one of five, before the round
     bill = price_round(model, 0, 4, failed)
     assert bill.bytes_down == 4 * (RESNET9 + STATISTICS) + (10 - 4) * RESNET9
+    assert bill.bytes_up == 10 * STATISTICS + 4 * RESNET9  # before the round, all may send
+    alone = price_round(model, 0, 20, None)
+    assert (alone.bytes_up, alone.bytes_down) == (10 * STATISTICS, 10 * RESNET9)
 
 
 def test_semifl_in_epochs():
@@ -125,23 +128,6 @@ def test_semifl_in_epochs():
     metrics = {'clients_sitting_out': 0.5, 'client_steps': 15.0, 'client_images': 150.0}
     after = price('semifl', context._replace(metrics=metrics, survivors=2))
     np.testing.assert_allclose(np.sum(after.step_work * context.steps), 5 * 30 * image, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_semifl_reads_the_images_of_all_clients_in_every_round():
-    """ResNet-9 has BatchNorm over 64 + 128 + 2 x 128 + 256 + 512 + 2 x 512 channels: a mean and a variance of each. All
-    ten send them, also without a cohort, and if a client of the cohort failed before it started."""
-    model = digits(algorithm='semifl', model__name='resnet9')
-    statistics = 4 * 2 * 2240
-    assert model.pieces.statistics == statistics
-    parameters = model.whole_bytes - statistics
-    alone = price_round(model, 0, 20, None)
-    assert (alone.bytes_up, alone.bytes_down) == (10 * statistics, 10 * parameters)
-    clients = drop(everybody(model), np.array([0, *[np.inf] * 4]), never=True)
-    assert clients.started.tolist() == [False, *[True] * 4]
-    lost = price_round(model, 0, 20, clients)
-    assert lost.bytes_up == 10 * statistics + 4 * parameters  # before the round, all may send an update
-    assert lost.bytes_down == 4 * model.whole_bytes + 6 * parameters
 
 
 # --- Fed-SHVR: the MLP with 5,000 units

@@ -77,7 +77,6 @@ def finished(tmp_path_factory):
     return folder
 
 
-@pytest.mark.slow
 def test_a_run_reports_every_task(finished):
     summary, (first, last) = json.loads((finished / 'summary.json').read_text()), runs.records(finished)
     assert summary['headline'] == 'semseg'

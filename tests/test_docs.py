@@ -1,6 +1,7 @@
 """What the Markdown files say of the repository holds: links, keys, code."""
 
 import re
+import shlex
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +11,8 @@ import launch
 from configs import default
 from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import keys
-from semisfl_jax.studies import spec, sweeps
+from semisfl_jax.config import command_line, keys
+from semisfl_jax.studies import plan, spec, sweeps
 from tests import pages, runs
 
 ROOT = Path(launch.__file__).parent
@@ -135,6 +136,38 @@ def run_blocks(sources, small, monkeypatch, tmp_path):
     return namespace
 
 
+def test_the_commands_of_the_pages_are_valid(monkeypatch):
+    """Those that train with a configuration of the package."""
+    monkeypatch.chdir(ROOT)
+    blocks_of = (body for page in PAGES for _, body in FENCE.findall(page.read_text()))
+    text = re.sub(r'\\\n\s*', '', '\n'.join(blocks_of))
+    found = re.findall(r'^python launch\.py (--config=configs/[a-z0-9_]+\.py.*)$', text, re.MULTILINE)
+    assert len(found) > 20
+    for line in found:
+        config_lib.check(command_line.parse(['launch.py', *shlex.split(line, comments=True)]).config)
+
+
+def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_path):
+    """In one folder, with mine.py, the method of your-own.md."""
+    monkeypatch.chdir(tmp_path)
+    names = {'your-own.md': ['digits_mine'], 'studies.md': ['queue', 'study_mine'], 'sweeps.md': ['sweep_mine']}
+    files = {'mine': blocks('your-own.md')[0]}
+    for page, of_page in names.items():
+        bodies = [body for _, body in FENCE.findall((ROOT / 'docs' / page).read_text()) if 'def get_config' in body]
+        files |= dict(zip(of_page, bodies, strict=True))
+    for name, source in files.items():
+        Path(f'{name}.py').write_text(source)
+
+    def parse(name):
+        return command_line.parse(['launch.py', f'--config={name}'], studies=True).config
+
+    for study in (parse('queue.py:smoke').study, parse('study_mine.py').study):
+        spec.check(study)
+        plan.check(study)
+        assert len(list(study.cells())) == 4
+    assert [entry.title for entry in parse('sweep_mine.py').sweep.entries] == ['Mean teacher', 'SemiSFL', 'FedAvg, UDA']
+
+
 @pytest.mark.slow
 def test_the_python_of_the_readme_runs(monkeypatch, tmp_path):
     (source,) = re.findall(r'(?s)```python\n(.*?)```', (ROOT / 'README.md').read_text())
@@ -154,7 +187,7 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     assert summary['rounds'] == 2
     assert (summary['algorithm'], summary['data']) == ('mean_teacher', 'stripes')
     records = runs.records(tmp_path / 'runs' / 'your_own')
-    assert [set(record) >= {'loss_distance', 'teacher_accuracy', 'student_accuracy'} for record in records][-1]
+    assert set(records[-1]) >= {'loss_distance', 'teacher_accuracy', 'student_accuracy'}
     split = data.load_partition(tmp_path / 'runs' / 'your_own' / 'partition.npz')
     sizes = [len(rows) for rows in split.client_index]
     assert sum(sizes) == 600 - 40

@@ -30,7 +30,7 @@ FEDERATION = FEDERATION.replace(
     client_labels=(FEDERATION.client_labels + 1) % toy.CLASSES, client_images=FEDERATION.client_images // 2 + 60
 )
 CLIENTS = dataclasses.replace(toy.HPARAMS, k_u=2, num_clients=5, server_trains=False, threshold=0.7, labeled_rows=2)
-ROUNDS = (([0, 2, 4], [0, 0, 0]), ([1, 2, 4], [0, 1, 1]))  # cohort and its visits
+ROUNDS = (([0, 2, 4], [0, 0, 0]), ([4, 1, 2], [1, 0, 1]))  # cohort, in any order, and its visits
 
 
 def start(name='feddure', **changes):
@@ -137,19 +137,6 @@ def moves(one, other):
     """The largest change of each client's F-reg [N]."""
     pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
     return np.max([np.abs(np.asarray(a - b)).reshape(len(a), -1).max(axis=1) for a, b in pairs], axis=0)
-
-
-@pytest.mark.slow
-def test_the_order_of_the_cohort_and_its_padding_change_nothing():
-    """Every F-reg stays with its client."""
-    run, state, _ = start(options=FedDure(**LARGE))
-    state, _ = one_round(run, state, *ROUNDS[0])
-    cohorts = [toy.cohort(ids, [1] * len(ids)) for ids in ([1, 2, 4], [4, 1, 2], [1, 2, 4, 4, 3])]
-    cohorts[-1] = cohorts[-1]._replace(weight=jnp.array([1.0, 1.0, 1.0, 0.0, 0.0]))
-    plain, *others = (run(rng.root(0), state, FEDERATION, cohort, jnp.int32(0)) for cohort in cohorts)
-    assert moves(state.clients, plain[0].clients)[[1, 2, 4]].min() > 1e-3
-    for other in others:
-        chex.assert_trees_all_close(plain, other, rtol=1e-4, atol=1e-5)
 
 
 # --- its limit

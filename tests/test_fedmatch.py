@@ -9,7 +9,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend import core as jax_core
 
 from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms import fedmatch
@@ -18,7 +17,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.state import trainable, with_parameters
 from semisfl_jax.core.types import Cohort
-from tests import draws, linear, toy
+from tests import draws, linear, runs, toy
 from tests.linear import Sgd, factor
 from tests.linear_local import softmax
 from tests.marks import slow_but
@@ -272,16 +271,9 @@ def test_helpers_are_decided_on_by_the_round_alone():
     """A condition of one truth value: under `vmap` a client's own condition would become both branches."""
     algorithm, state, _ = start('labels at the server')
     arguments = KEY, state, FEDERATION, toy.cohort([1, 2]), jnp.int32(0)
-
-    def conditions(jaxpr):
-        for equation in jaxpr.eqns:
-            if equation.primitive.name == 'cond':
-                yield equation
-            for inner in jax_core.jaxprs_in_params(equation.params):
-                yield from conditions(inner)
-
-    (predicate,) = conditions(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr)
-    assert predicate.invars[0].aval.shape == ()
+    equations = runs.equations(jax.make_jaxpr(algorithm.round)(*arguments).jaxpr)
+    (condition,) = (equation for equation in equations if equation.primitive.name == 'cond')
+    assert condition.invars[0].aval.shape == ()
 
 
 # --- by hand

@@ -181,10 +181,3 @@ def test_the_share_of_labels_is_of_the_images_in_use(changes, images):
     config = config_lib.resolve(get_config('digits', {'seed': 0, 'data.num_labeled': 40, **changes}))
     (trial,) = experiment.build_trials([config])
     assert trial.frequency.labeled_share == 40 / images
-
-
-def test_without_pseudo_labels_k_s_stays():
-    """Under the authors' rule, too, which would count 0 for rounds without clients, and so make windows comparable."""
-    changes = {'pseudo_labels': 'none', 'k_s_rule': 'code', 'pre_rounds': 2}
-    (trial,) = experiment.build_trials([config_lib.resolve(get_config('digits', changes))])
-    assert trial.frequency.rule == 'fixed'

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import semisfl_jax as sfl
+from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.training import events, interrupt, load
 from tests import runs
@@ -75,6 +76,7 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
 @pytest.mark.slow
 def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(machine, 'cache_programs', None)  # called, it would fail
     reported = []
     result = sfl.train(config(compilation_cache=False, diagnostics_every=2), None, reported.append)
     assert list(tmp_path.iterdir()) == []
@@ -139,6 +141,14 @@ def folder(tmp_path_factory):
         patch.setenv('HOME', str(home))
         sfl.train(CHEAP, '~/run')
     return home / 'run'
+
+
+def test_the_last_round_is_evaluated_whatever_eval_every_is(tmp_path):
+    for rounds, judged in ((3, [2, 3]), (4, [2, 3, 4])):  # the second call goes on
+        result = sfl.train(config(algorithm='supervised_only', rounds=rounds, eval_every=2), tmp_path)
+        scores = result.metrics['student_accuracy']
+        assert [number for number, score in enumerate(scores, 1) if np.isfinite(score)] == judged
+        assert result.summary['mean_of_last_10_evaluations'] == pytest.approx(np.nanmean(scores))
 
 
 def copy(folder, target, old, new):

@@ -116,7 +116,7 @@ def weights(state, name):
 
 
 def rows_of_round(names, number):
-    """{task: the rows [T, B] of each of its clients}, which are not tested here."""
+    """{task: the rows [T, B] of each of its clients}: all of its own, once; in what order is not tested here."""
     state = algorithms.build('mfed_fl', task_models(names), VIEWS, hparams()).init(rng.root(0))
     planned = {}
     models = task_models(names)
@@ -124,6 +124,9 @@ def rows_of_round(names, number):
         arguments = rng.root(0), state, federation(names), cohort(3 * len(names), number), hparams(), models, of_task
         inputs, _, _ = m_fed.plan(*arguments)
         planned[name] = [np.asarray(rows)[:steps] for rows, steps in zip(inputs.rows, inputs.steps, strict=True)]
+        for client, rows in zip(range(names.index(name), 3 * len(names), len(names)), planned[name], strict=True):
+            own = federation(names).index[client, : federation(names).size[client]]
+            assert sorted(rows.ravel()) == sorted(own.tolist())  # one pass
     return planned
 
 

@@ -74,9 +74,7 @@ def in_pairs():
     return chosen
 
 
-def test_all_pairs_meet():
-    met = set().union(*(case.pairs() for case in in_pairs()))
-    assert all(case.pairs() <= met for case in allowed())
+def test_pairs_are_of_all_models():
     assert len(in_pairs()) < len(list(allowed())) / 2
     assert {case.family for case in in_pairs()} == set(' '.join(GROUPS).split())
     assert set(narrow.FAMILIES) == set(models.ARCHITECTURES) - narrow.LIKE_OTHERS

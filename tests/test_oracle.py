@@ -18,7 +18,7 @@ from semisfl_jax.core import frequency
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams, Local, Uda
 from semisfl_jax.core.objectives import build_rule
-from semisfl_jax.core.teacher import assign_pseudo_labels, hard_labels, label_logits
+from semisfl_jax.core.teacher import assign_pseudo_labels, label_logits
 from semisfl_jax.data import sources
 from semisfl_jax.plots import style
 from semisfl_jax.runs import group, read
@@ -153,10 +153,7 @@ def test_the_losses_of_rules(rule, true, none):
         assert np.abs(slope).sum() > 0 or (source == 'none' and rule != 'sharpened')
 
 
-def test_a_threshold_of_one_lets_certain_labels_pass_and_none_does_not():
-    """A float32 softmax can be 1, and the authors' rule is >=."""
-    labels, confident = hard_labels(jnp.asarray(LOGITS), 1.0)
-    assert confident.tolist() == [False, False, False, True]
+def test_no_threshold_lets_none_pass_or_holds_true_labels_back():
     labels, confident = assign_pseudo_labels(HParams(pseudo_labels='none', threshold=0.0), jnp.asarray(LOGITS), TRUTH)
     assert not confident.any()
     assert (labels == 3).all()  # no class

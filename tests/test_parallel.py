@@ -13,7 +13,7 @@ from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.algorithms.splitfed import SplitFed
-from semisfl_jax.core import machine, rng
+from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import LOCAL_CLIENTS
 from tests import linear, toy
@@ -88,9 +88,6 @@ def test_memory_of_activations_is_that_of_a_chunk():
     assert temporary[4] < 0.5 * temporary[0]
 
 
-def test_layouts_that_are_chosen(monkeypatch):
-    for platform, how in (('cpu', 'loop'), ('gpu', 'vmap')):
-        monkeypatch.setattr(machine, 'platform', lambda platform=platform: platform)
-        assert core.trial_map('auto')[0] == how
+def test_devices_are_divided_among_trials(monkeypatch):
     monkeypatch.setattr(jax, 'device_count', lambda: 4)
     assert [core.available_to_trials(trials) for trials in (1, 5, 6, 8)] == [1, 1, 3, 4]

@@ -1,4 +1,4 @@
-"""SemiSFL + client priors: the rule by hand, whole rounds in NumPy, shards of the clients, and a run that is killed."""
+"""SemiSFL + client priors: the rule by hand, whole rounds in NumPy, shards of the clients, upper and lower lines."""
 
 import dataclasses
 import types
@@ -14,8 +14,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.semisfl_prior import Prior, build_labeler
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from tests import linear, runs, toy
-from tests.kills import KILL, KILLED_AT
+from tests import linear, toy
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
 from tests.trees import assert_trees_close
@@ -118,13 +117,22 @@ def test_rounds_equal_the_ones_in_numpy(prior):
     assert_trees_close(jax.tree.map(lambda x: x[0], sharded.student), whole.student, rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.slow
-def test_a_run_that_is_killed_ends_as_one_that_was_not(tmp_path):
-    assert runs.run(tmp_path / 'a', algorithm='semisfl_prior') == 0
-    killed = runs.run_process(tmp_path / 'b', f'{KILL}\n{KILLED_AT["after line 3"]}', algorithm='semisfl_prior')
-    assert killed.returncode < 0, killed.stderr
-    assert runs.run(tmp_path / 'b', algorithm='semisfl_prior') == 0
-    assert runs.lines(tmp_path / 'a') == runs.lines(tmp_path / 'b')
+UNCORRECTED = [({}, 'true'), ({}, 'none'), ({'weight': 0.0, 'all_anchors': True}, 'method')]
+
+
+@pytest.mark.parametrize(('prior', 'source'), slow_but(UNCORRECTED, UNCORRECTED[0]))
+def test_where_nothing_is_corrected_rounds_are_those_of_semisfl(prior, source):
+    """With true labels, with none, and with a weight of 0."""
+    first, ends, data = start(settings())[1], [], toy.federation(labels_at_clients=True)
+    for name, options in (('semisfl', None), ('semisfl_prior', Prior(**prior))):
+        hparams = dataclasses.replace(settings(), options=options, pseudo_labels=source)
+        algorithm = algorithms.build(name, linear.model(), toy.VIEWS, hparams)
+        state = first.replace(clients=algorithm.init(rng.root(0)).clients)
+        cohort = toy.cohort([0, 2, 4])
+        state, metrics = jax.jit(algorithm.round)(rng.root(0), state, data, cohort, jnp.int32(2))
+        ends.append(state.replace(clients=()))
+    assert (metrics['mask_rate'] > 0) == (source != 'none')
+    assert_trees_close(*ends, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def test_every_study_resolves(name, scale):
     assert (definition.name, definition.scale) == (name, scale)
     assert bool(definition.warning) == (scale not in ('full', 'one_round'))
     made, jobs = list(definition.cells()), plan.jobs(definition)
-    assert len(made) == (count(name, scale) or len(made))
+    assert len(made) == count(name, scale) or not count(name, scale)
     if name in CELLS and scale == 'full':
         assert {(tuple(cell.config.seeds), cell.config.rounds) for cell in made} == {(tuple(range(10)), 1000)}
     if name in CELLS_OF_MFED:
@@ -101,9 +101,6 @@ def test_gains_that_the_papers_state():
     assert [paper.TABLE_3[row]['CIFAR-10'] for row in paper.TABLE_3] == [paper.TABLE_4[row][2] for row in paper.TABLE_3]
     gap = feddure.TABLE_1['FedDure']['CIFAR-10'][0][0] - feddure.TABLE_1['FedMatch']['CIFAR-10'][0][0]
     assert gap == pytest.approx(16.17)
-    for row in ('FedAvg + FixMatch', 'FedDure'):
-        for data, numbers in feddure.TABLE_2[row].items():
-            assert feddure.TABLE_1[row][data][1:] == numbers
 
 
 # The data sets of the paper and their labels (its section on data sets).

@@ -34,6 +34,10 @@ def test_measures_of_rounds():
     assert (read('accuracy_after', 9), read('loss')) == (None, 1.75)
     assert (read('weight_right_visit_4'), read('weight_right_visit_8')) == (50.0, None)
     assert (read('rounds', 0.5), read('rounds', 0.75), read('rounds', 0.9)) == (3, 3, None)
+    late = made([{'round': n, 'student_accuracy': n / 20, 'mask_rate': n / 20} for n in range(1, 13)])
+    assert KINDS['late_accuracy'].read(late, None) == pytest.approx(5 * 7.5)  # rounds 3 to 12
+    assert KINDS['masked_out'].read(late, None) == pytest.approx(100 - 5 * 7.5)
+    assert KINDS['impurity'].read(made([{'round': 1, 'pseudo_label_accuracy': 0.75}, {'round': 2}]), None) == 25
     bill = made([record | {'bytes_up': 2**30, 'bytes_down': 2**29 * record['round']} for record in RECORDS])
     assert (KINDS['gigabytes'].read(bill, 0.75), KINDS['all_gigabytes'].read(bill, None)) == (2.5, 3.0)
 

@@ -128,6 +128,11 @@ def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypat
     assert len(table(make(root, launcher, given={'sweep_trials': 1}))) == 2
 
 
+def test_a_method_that_diverges_untuned_stops_the_sweep(tmp_path):
+    with pytest.raises(UserError, match=r'Supervised-only, trial 0: .*nan'):
+        make(tmp_path / 'root', sweeps_toy.launcher(tmp_path), sweeps_toy.sweep(lr=sweeps_toy.DIVERGES))
+
+
 def test_another_search_in_the_same_folder_begins_anew(tmp_path):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     make(root, launcher, given={'sweep_trials': 2})

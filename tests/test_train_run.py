@@ -69,6 +69,8 @@ def test_summary_follows_from_the_lines(reference):
     assert summary['peak_memory_bytes'] > 2**20
     assert summary['versions']['jax'] == jax.__version__
     assert jax.devices()[0].platform in summary['device']
+    git = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=runs.ROOT, capture_output=True, text=True)
+    assert (git.stdout or 'version 0.1.0').startswith(summary['commit'].rstrip('+'))
 
 
 def events(folder):

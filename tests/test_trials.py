@@ -21,6 +21,7 @@ from tests.one_line import assert_one_line
 SEEDS = (2, 0, 5)  # the tiny run's K_s falls later with seed 2 than with seed 0
 TOLERANCE = 2e-4  # of a batched program, relative, on losses after four rounds
 LOOP = {'seeds': SEEDS, 'parallel__trials': 'loop'}
+SOME = {'threshold': 0.125}  # with which some pseudo-labels count, and K_s still falls
 
 
 def seeds_of(folder):
@@ -50,7 +51,7 @@ def single(tmp_path_factory):
     """Runs of four rounds, one for each seed."""
     folder = tmp_path_factory.mktemp('single')
     for seed in SEEDS:
-        assert runs.run(folder / f'seed_{seed}', seed=seed) == 0
+        assert runs.run(folder / f'seed_{seed}', seed=seed, **SOME) == 0
     return folder
 
 
@@ -60,14 +61,14 @@ def together(tmp_path_factory):
     folder, traces = tmp_path_factory.mktemp('together') / 'run', []
     with pytest.MonkeyPatch.context() as patch:
         runs.change_rounds(patch, lambda round_: lambda *inputs: (traces.append(1), round_(*inputs))[1])
-        assert runs.run(folder, **LOOP) == 0
+        assert runs.run(folder, **LOOP, **SOME) == 0
     return folder, len(traces)
 
 
 @pytest.mark.as_for_users
 def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
     folder, traces = together
-    k_s = set()
+    k_s, masks = set(), []
     for seed, trial_folder in seeds_of(folder).items():
         single_folder = single / trial_folder.name
         assert runs.lines(trial_folder) == runs.lines(single_folder)
@@ -79,14 +80,16 @@ def test_trials_in_turn_write_the_bytes_of_single_runs(single, together):
         for a, b in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs), strict=True):
             np.testing.assert_array_equal(a, b)
         k_s.add(tuple(record['k_s'] for record in runs.records(trial_folder)))
+        masks += [record['mask_rate'] for record in runs.records(trial_folder)]
     assert len(k_s) >= 2, 'the trials should differ in K_s'
+    assert any(0 < rate < 1 for rate in masks)
     assert traces == 1
 
 
 @pytest.mark.slow
 def test_trials_at_once_equal_single_runs_up_to_rounding(single, tmp_path):
     """K_s differs between the trials in the last two rounds, so finished trials wait for the longest."""
-    assert runs.run(tmp_path, seeds=SEEDS, parallel__trials='vmap') == 0
+    assert runs.run(tmp_path, seeds=SEEDS, parallel__trials='vmap', **SOME) == 0
     for trial_folder in seeds_of(tmp_path).values():
         assert_lines_close(trial_folder, single / trial_folder.name)
         state, expected = (state_of(home) for home in (trial_folder, single / trial_folder.name))

@@ -9,7 +9,6 @@ M-Fed's experiments, the values of its `official` setting: five clients a task, 
 from __future__ import annotations
 
 import dataclasses
-import importlib
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -17,6 +16,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
+from semisfl_jax import config as config_lib
 from semisfl_jax import tasks
 from semisfl_jax.algorithms.m_fed import official
 from semisfl_jax.config import keys
@@ -97,9 +97,8 @@ def cells(
       numbers: of the paper, by column.
       ending: of the names of columns.
     """
-    file = importlib.import_module(f'semisfl_jax.configs.{SCENES.get(scale, base)}')
-    paper = keys.flat(importlib.import_module(f'semisfl_jax.configs.{base}').get_config())
-    unchanged, config = file.get_config(), file.get_config()
+    file, paper = SCENES.get(scale, base), keys.flat(config_lib.get_config(base))
+    unchanged, config = config_lib.get_config(file), config_lib.get_config(file)
     scales.change(config, {'data.tasks': tuple(names)} | changes, row)
     protocol = official(keys.flat(config) | {'data.name': paper['data.name']})
     sizes = {'data.image_size': SIDE_OF_EDGES if 'edges' in names else SIDE} if scale in SCENES else {}
@@ -111,7 +110,7 @@ def cells(
     for column, measure in measures.items():
         number = (numbers or {}).get(column)
         published = None if number is None else Paper(number, None, paper['data.name'], None, decimals=2)
-        made.append(spec.cell(row, column + ending, SCENES.get(scale, base), config, unchanged, published, measure))
+        made.append(spec.cell(row, column + ending, file, config, unchanged, published, measure))
     return made
 
 

@@ -8,12 +8,12 @@ epochs there, takes a quarter of the rounds.
 
 from __future__ import annotations
 
-import importlib
 from functools import partial
 from typing import Any
 
 from semisfl_jax.configs.studies import scales
 
+from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.fed_shvr import official
 from semisfl_jax.algorithms.fedavg import MEAN_TEACHER
 from semisfl_jax.config import keys
@@ -103,8 +103,7 @@ def cell(
 ) -> Cell:
     """A cell, with Fed-SHVR's protocol and `changes` of it. `base`: file in configs/, '' for that of the scale."""
     usual, of_scale = OF_SCALE[scale]
-    file = importlib.import_module(f'semisfl_jax.configs.{base or usual}')
-    unchanged, config = file.get_config(), file.get_config()
+    unchanged, config = config_lib.get_config(base or usual), config_lib.get_config(base or usual)
     place = f'{row} / {column}'
     scales.change(config, ({} if base else of_scale) | {'federation.partition': 'uniform'} | changes, place)
     protocol = official(keys.flat(config))

@@ -46,13 +46,14 @@ def get_config(scale: str = '') -> ConfigDict:
     if scale == 'long':
         rows, ends = {row: changes for row, changes in rows.items() if row in DECIDING}, []
     cells, weights = [], []
+    differs = '5,000 hidden units' if scale == 'cpu' else ''
     for row, changes in rows.items():
         numbers = iter(shvr.TABLE_1.get(row, (None,) * 4))
         for name, distribution in shvr.DISTRIBUTIONS.items():
             published = {1: next(numbers), 100: next(numbers)}
             for after in times:
                 number = published.get(after)
-                number = number and Paper(number, None, 'mnist', 600)
+                number = number and Paper(number, None, 'mnist', 600, differs=differs)
                 measure, column = Measure('accuracy_after', after), f'{name}, T = {after}'
                 cells.append(shvr.cell(scale, row, column, {**changes, **distribution}, number, measure))
     for row in ends:

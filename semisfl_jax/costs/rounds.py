@@ -198,7 +198,8 @@ def drop_late(model: CostModel, index: int, clients: Clients) -> Clients:
         return clients
     start, step, end = _paces(model, index, clients, model.client_cost(_context(model, index, clients, None)))
     late = start + clients.steps * step + end > model.deadline
-    made = np.clip(np.floor((model.deadline - start) / step), 0, clients.steps)
+    with np.errstate(divide='ignore'):  # steps that take no time
+        made = np.clip(np.floor((model.deadline - start) / step), 0, clients.steps)
     return drop(clients, np.where(late, made, np.inf), late=True)
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-import semisfl_jax
 from semisfl_jax import runs
 from semisfl_jax.core import file_io, machine
 from semisfl_jax.core.errors import UserError, count
@@ -17,7 +14,7 @@ from semisfl_jax.runs import Run
 from semisfl_jax.studies import plan
 from semisfl_jax.studies.measures import KINDS
 from semisfl_jax.studies.spec import Measure, Study
-from semisfl_jax.training import outputs
+from semisfl_jax.training import checkpoint, outputs
 
 PROVENANCE = 'provenance.json'  # in the folder of a run
 BUDGET_KEYS = ('hardware', 'commits', 'runs', 'hours_of_rounds', 'processor_hours')  # of budget.csv
@@ -146,12 +143,5 @@ def record_provenance(folder: Path, entry: dict[str, str], seconds: float | None
 
 
 def this_machine() -> dict[str, str]:
-    """This machine, and the commit of the checkout, with '+' for uncommitted changes, or the installed version."""
-    checkout = Path(semisfl_jax.__file__).parents[1]
-    version = f'version {semisfl_jax.__version__}'
-    if (checkout / 'launch.py').is_file():
-        git = ['git', '-C', str(checkout), 'describe', '--always', '--abbrev=12', '--exclude=*', '--dirty=+']
-        with contextlib.suppress(OSError, subprocess.SubprocessError):  # no git, or no repository
-            version = subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
-    cores = machine.cores()
-    return {'commit': version, 'machine': f'{machine.processor()}, {count(cores, "core")}'}
+    """Commit and machine, as they stand in a provenance."""
+    return {'commit': checkpoint.commit(), 'machine': f'{machine.processor()}, {count(machine.cores(), "core")}'}

@@ -91,7 +91,7 @@ def _markdown(block: Block) -> str:
         case Figure(name, _, caption):
             return f'![{caption}](figures/{name}.png)\n\n{caption}'
         case Grid(header, rows, code):
-            lines = [header, ('---',) * len(header)]
+            lines = [tuple(_markdown_cell(x, False) for x in header), ('---',) * len(header)]
             lines += [tuple(_markdown_cell(x, column in code) for column, x in enumerate(row)) for row in rows]
             return '\n'.join(f'| {" | ".join(line)} |' for line in lines)
     raise TypeError(block)

@@ -126,6 +126,8 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
             raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
         return plan.with_given(study, of_runs), of_runs
     result = tuned.read(file_io.expand_home(source, 'config.study_tuned'))
+    if both := sorted(of_runs.keys() & {key for method in result.methods for key in method.settings}):
+        raise UserError(f'config.{both[0]} is among the settings of config.study_tuned={source}; leave one of them out')
     study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs
@@ -166,8 +168,10 @@ class Session:
         """`jobs`, each time the first in whose folder no other process is, so that studies divide runs they share."""
         left = list(jobs)
         while left:
-            busy = {each.name: outputs.busy(self.home / plan.RUNS / each.name) for job in left for each in job.needed}
-            job = next((job for job in left if not any(busy[each.name] for each in job.needed)), left[0])
+            free = (
+                job for job in left if not any(outputs.busy(self.home / plan.RUNS / each.name) for each in job.needed)
+            )
+            job = next(free, left[0])
             left.remove(job)
             yield job
 

@@ -12,8 +12,7 @@ from semisfl_jax.algorithms import feddure
 from semisfl_jax.runs import Run
 from semisfl_jax.training import metrics
 from semisfl_jax.training.evaluation import GLOBAL_LOSS
-
-LAST = 10  # rounds over which pseudo-labels are averaged, and evaluations over which accuracies are
+from semisfl_jax.training.metrics import LAST
 
 
 class Kind(NamedTuple):
@@ -28,17 +27,13 @@ class Kind(NamedTuple):
 
 
 def _mean(run: Run, key: str, last: int, scale: float = 1.0) -> float | None:
-    """Of a key of metrics.jsonl over the last rounds that have it."""
+    """Of a key of metrics.jsonl over the `last` rounds that have it; 0: over all."""
     values = [record[key] for record in run.records if record.get(key) is not None][-last:]
     return scale * sum(values) / len(values) if values else None
 
 
-def _last(key: str, scale: float = 1.0) -> Callable[[Run, Any], float | None]:
-    return lambda run, _: _mean(run, key, 1, scale)
-
-
-def _overall(key: str, scale: float) -> Callable[[Run, Any], float | None]:
-    return lambda run, _: _mean(run, key, len(run.records), scale)
+def _mean_of(key: str, last: int, scale: float = 1.0) -> Callable[[Run, Any], float | None]:
+    return lambda run, _: _mean(run, key, last, scale)
 
 
 def _accuracy(last: int) -> Callable[[Run, Any], float | None]:
@@ -101,7 +96,7 @@ def _delta_m(run: Run, reference: Run) -> float | None:
 def _of_task(name: str) -> Kind:
     score = tasks.score(name)
     group = 'score after the last round' if score.percent else ''
-    read = _last(tasks.score_key(name, score.name), score.scale)
+    read = _mean_of(tasks.score_key(name, score.name), 1, score.scale)
     return Kind(f'{name} {score.label} after the last round', score.unit or 'of the range', read, group)
 
 
@@ -112,7 +107,7 @@ KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy(1)),
     'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _accuracy(LAST)),
     'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
-    'loss': Kind('objective F of all clients after the last round', 'nats', _last(GLOBAL_LOSS)),
+    'loss': Kind('objective F of all clients after the last round', 'nats', _mean_of(GLOBAL_LOSS, 1)),
     'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation),
     'rounds': Kind('rounds to a target accuracy', 'rounds', _until(lambda record: record['round'], 'round')),
     'minutes': Kind(
@@ -125,6 +120,6 @@ KINDS = {
     'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
     **{tasks.score_key(name, tasks.score(name).name): kind for name, kind in _TASKS.items()},
     'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),
-    **{key: Kind(f'{_WEIGHT}, all rounds that have any', '%', _overall(key, 100.0), _WEIGHT) for key in _WEIGHTS},
+    **{key: Kind(f'{_WEIGHT}, all rounds that have any', '%', _mean_of(key, 0, 100.0), _WEIGHT) for key in _WEIGHTS},
     'impurity': Kind(f'wrong among the confident, last {LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
 }

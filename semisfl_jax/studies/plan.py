@@ -118,7 +118,7 @@ def job(cell: Cell, seeds: tuple[int, ...]) -> Job:
     identity += f' {first.name}' if first else ''
     changes = {key: value for key, value in cell.changes.items() if key not in seed_values}
     changes |= {'seed': seeds[0]} if single else {'seeds': seeds}
-    if not single and config.parallel.devices == 1:
+    if not single and config.parallel.devices == 1 and 'parallel.devices' not in changes:
         changes['parallel.devices'] = 0  # as many as fit, which changes no number of several seeds
     name = f'{Path(cell.base).stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
     return Job(name, cell.base, changes, seeds, config.rounds, first)

@@ -19,7 +19,7 @@ CELL_KEYS = (
 )
 PAPER_KEYS = {  # omitted if no cell has such a value from the paper
     'paper_mean': lambda paper: True,
-    'paper_standard_error': lambda paper: paper.deviation is None,
+    'paper_standard_error': lambda paper: paper.error is not None,
     'paper_standard_deviation': lambda paper: paper.deviation is not None,
 }
 RUN_KEYS = ('table', 'row', 'column', 'measure', 'target', 'unit', 'seed', 'value')
@@ -122,8 +122,10 @@ def _splits(study: Study) -> str:
 def _caption(table: Table) -> str:
     kinds = [KINDS[cell.measure.kind] for cell in table.cells]
     quantities = '; '.join(dict.fromkeys(f'{kind.title} ({kind.unit})' for kind in kinds))
-    spreads = ['error' if cell.paper.deviation is None else 'deviation' for cell in table.cells if cell.paper]
-    paper_note = f'; paper: its mean (standard {" or ".join(dict.fromkeys(spreads))})' if spreads else ''
+    papers = [cell.paper for cell in table.cells if cell.paper]
+    spreads = [name for name in ('error', 'deviation') if any(getattr(paper, name) is not None for paper in papers)]
+    paper_note = '; paper: its mean' if papers else ''
+    paper_note += f' (standard {" or ".join(spreads)})' if spreads else ''
     numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error over seeds (their number){paper_note}.'
     return ' '.join(filter(None, (numbers, table.caption)))
 

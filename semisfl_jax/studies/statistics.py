@@ -141,8 +141,9 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
 
 
 def _deviations(differences: Rows) -> list[float]:
-    """Standard deviations of the differences in percentages, in points, of those with enough seeds."""
-    return [row['deviation'] for row in differences if row['unit'] == '%' and row['pairs'] >= FEWEST]
+    """Standard deviations of the differences in percentages, in points, of those with a test and enough seeds."""
+    tested = [row for row in differences if row['pairs'] >= FEWEST and math.isfinite(row['p'])]
+    return [row['deviation'] for row in tested if row['unit'] == '%']
 
 
 def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str:
@@ -171,7 +172,7 @@ def power(table: Table, differences: Rows) -> str:
     return (
         f'Differences of pairs spread by {middle:.2f} points in the median and {largest:.2f} at most, so a difference '
         f'of one point needs {seeds_needed(middle)} and {seeds_needed(largest)} seeds (power {POWER:.0%}, level '
-        f'{LEVEL:.0%}).'
+        f'{LEVEL:.0%} without a correction).'
     )
 
 

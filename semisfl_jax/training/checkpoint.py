@@ -9,9 +9,10 @@ import json
 import logging
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -177,6 +178,16 @@ def remove_after(folder: Path, round_number: int) -> None:
 def installed_versions() -> dict[str, str]:
     """Versions of this package and of those that it computes and saves with."""
     return {'semisfl_jax': semisfl_jax.__version__} | {name: importlib.metadata.version(name) for name in _PACKAGES}
+
+
+def commit() -> str:
+    """The commit of the checkout that this code is in, with '+' for uncommitted changes, or the installed version."""
+    checkout = Path(semisfl_jax.__file__).parents[1]
+    if (checkout / 'launch.py').is_file():
+        git = ['git', '-C', str(checkout), 'describe', '--always', '--abbrev=12', '--exclude=*', '--dirty=+']
+        with suppress(OSError, subprocess.SubprocessError):  # no git, or no repository
+            return subprocess.run(git, capture_output=True, text=True, check=True).stdout.strip()
+    return f'version {semisfl_jax.__version__}'
 
 
 def _read(folder: Path, template: Any, identity: Identity) -> tuple[Any, dict[str, Any], str]:

@@ -19,7 +19,7 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import failures
-from semisfl_jax.core import file_io
+from semisfl_jax.core import file_io, machine
 from semisfl_jax.core.errors import UserError, columns, count
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.tasks import ACCURACY, SCORES, Headline, Score, score_key, split_key
@@ -31,7 +31,7 @@ GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in th
 COSTS = RoundCost._fields  # of all rounds so far
 # Metrics that come first in a line of metrics.jsonl, null if the method lacks them; the others follow by name.
 FIRST_KEYS = ('lr', 'loss_supervised', 'loss_consistency', 'loss_clustering', 'mask_rate', 'pseudo_label_accuracy')
-_LAST = 10  # evaluations that are averaged
+LAST = 10  # evaluations over which scores are averaged, and in studies rounds over which pseudo-labels are
 
 
 # --- lines of metrics.jsonl
@@ -151,7 +151,7 @@ class RunTotals(NamedTuple):
     bill: RoundCost = RoundCost()
     wall_seconds: float = 0.0  # of the rounds, excluding compilation, evaluation and saving
     evaluations: int = 0
-    last_scores: tuple[float | None, ...] = ()  # at most `_LAST`, oldest first; None where the images define none
+    last_scores: tuple[float | None, ...] = ()  # at most `LAST`, oldest first; None where the images define none
     best_score: float | None = None
     scores: Mapping[str, float] = MappingProxyType({})  # of all tasks, in the last evaluation, by key of metrics.jsonl
 
@@ -169,7 +169,7 @@ def update_totals(
         bill=bill,
         wall_seconds=totals.wall_seconds + record['wall_seconds'],
         evaluations=totals.evaluations + len(scores),
-        last_scores=(*totals.last_scores, *scores)[-_LAST:],
+        last_scores=(*totals.last_scores, *scores)[-LAST:],
         best_score=headline.score.best(known) if known else None,
         scores={key: record[key] for key in tasks} if scores else totals.scores,
     )
@@ -199,7 +199,7 @@ def mean_and_error(values: Sequence[float]) -> tuple[float, float]:
 
 def score_keys(score: Score) -> tuple[str, str, str]:
     """The keys of the headline's values in summary.json."""
-    return f'final_{score.name}', f'mean_of_last_{_LAST}_evaluations', f'best_{score.name}'
+    return f'final_{score.name}', f'mean_of_last_{LAST}_evaluations', f'best_{score.name}'
 
 
 def read_headline(summary: Mapping[str, Any]) -> Headline:
@@ -237,7 +237,7 @@ def summarize_trial(
     num_trials: int,
 ) -> dict[str, Any]:
     """The content of the summary.json of a trial, one of `num_trials` in a program, from its totals after the last
-    round. Memory and compile time are those of the last process of the run."""
+    round. Memory, compile time, processor and commit are those of the last process of the run."""
     config, headline = experiment.config, experiment.headline
     trivial = {name: {key: plain(v) for key, v in scores.items()} for name, scores in trivial_scores.items()}
     device = jax.devices()[0]
@@ -258,6 +258,8 @@ def summarize_trial(
         'peak_memory_bytes': on_device or resident,
         'peak_memory_of': 'device' if on_device else 'process',
         'device': f'{device.platform} ({device.device_kind})',
+        'processor': machine.processor(),
+        'commit': checkpoint.commit(),
         'versions': {'python': platform.python_version(), **checkpoint.installed_versions()},
         'devices': experiment.mesh.size if experiment.mesh else 1,
         'processes': jax.process_count(),
@@ -304,7 +306,7 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     seeds = f', means of {len(summary["trials"])} seeds' if 'trials' in summary else ''
     lines = [
         f'{headline.text}{marked} {final} after {count(summary["rounds"], "round")} '
-        f'(mean of the last evaluations, {_LAST} at most, {last}, best {best}){seeds}'
+        f'(mean of the last evaluations, {LAST} at most, {last}, best {best}){seeds}'
     ]
     if 'trials' in summary:
         head = 'seed', 'final', 'mean of last', 'best', 'K_s'

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import hashlib
 import json
-import statistics
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from semisfl_jax import runs, tasks
 from semisfl_jax.algorithms.ranges import Range
@@ -22,10 +23,10 @@ from semisfl_jax.config import keys
 from semisfl_jax.core import file_io, rng
 from semisfl_jax.core.errors import Diverged, UserError, count
 from semisfl_jax.studies import collect, plan, sweeps, tuned
-from semisfl_jax.studies.measures import LAST
 from semisfl_jax.studies.sweeps import Entry, Sweep
 from semisfl_jax.tasks import Score
 from semisfl_jax.training import checks, metrics
+from semisfl_jax.training.metrics import LAST
 
 if TYPE_CHECKING:
     from semisfl_jax.studies.engine import Failed, Session
@@ -130,7 +131,7 @@ def _stopped_after(case: Case) -> int:
     curve = case.at_stops(running_scores(case.folder, case.sweep.seeds, key))
     for at in curve:
         best = better(value for number, value in curve.items() if number <= at)
-        middle = statistics.median([trial.curve[at] for trial in complete if at in trial.curve] or [best])
+        middle = np.median([trial.curve[at] for trial in complete if at in trial.curve] or [best])
         if best != middle and better(best, middle) == middle:
             return at
     return 0
