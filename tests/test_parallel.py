@@ -10,13 +10,15 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, core
+from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.fedmatch import FedMatch
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.algorithms.splitfed import SplitFed
 from semisfl_jax.core import rng
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.types import LOCAL_CLIENTS
-from tests import linear, toy
+from semisfl_jax.training import experiment, inputs
+from tests import linear, runs, toy
 
 
 @pytest.mark.parametrize('chunk', [2, 8])
@@ -86,6 +88,25 @@ def test_memory_of_activations_is_that_of_a_chunk():
         gradient = jax.jit(jax.grad(partial(loss, core.client_map(chunk))))
         temporary[chunk] = gradient.lower(weights, x).compile().memory_analysis().temp_size_in_bytes
     assert temporary[4] < 0.5 * temporary[0]
+
+
+def test_keys_of_the_computation_reach_the_round():
+    def traced(**changes):
+        config = runs.config(algorithm='fedavg', federation__num_active=4, federation__client_map='vmap', **changes)
+        trial = experiment.build(config_lib.resolve(config))
+        arguments = trial.key, trial.state_shapes, *next(inputs.inputs(trial, 0))[:2], np.int32(2)
+        found = list(runs.equations(jax.make_jaxpr(trial.algorithm.round)(*arguments).jaxpr))
+        kinds = [equation.primitive.name for equation in found]
+        halves = any(variable.aval.dtype == jnp.bfloat16 for equation in found for variable in equation.outvars)
+        return kinds.count('scan'), kinds.count('checkpoint') + kinds.count('remat2'), halves
+
+    loops, parts, halves = traced()
+    assert (parts, halves) == (0, False)
+    assert traced(federation__client_chunk=2)[0] == loops + 1
+    assert traced(model__recompute=True)[1] > 0
+    assert traced(precision='bfloat16')[2]
+    config = runs.config(precision='float32', deterministic=True)
+    assert experiment.compile_with(config).keywords == {'precision': 'float32', 'deterministic': True}
 
 
 def test_devices_are_divided_among_trials(monkeypatch):
