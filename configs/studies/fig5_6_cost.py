@@ -32,24 +32,18 @@ SMALL_TARGETS = {
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: one of `scales.COSTS`."""
     scales.check(scale, {name: cost for name, cost in scales.COSTS.items() if name in SMALL_TARGETS or name == 'full'})
+    goals = [(scales.STAND_IN_NAME[scale], '', target) for target in SMALL_TARGETS.get(scale, ())]
+    if scale == 'full':
+        goals = [(data, base, target) for data, base in paper.DATA.items() for target in paper.TARGETS[data]]
+    methods = {row: name for row, name in paper.METHODS.items() if name != 'supervised_only'}  # which has no clients
     tables = []
     for title, (kind, numbers) in KINDS.items():
         cells = []
-        for row, algorithm in paper.METHODS.items():
-            if algorithm == 'supervised_only':  # as in the paper: it has no clients
-                continue
-            if scale != 'full':
-                name = scales.STAND_IN_NAME[scale]
-                for target in SMALL_TARGETS[scale]:
-                    measure = Measure(kind, target)
-                    changes = {'algorithm': algorithm}
-                    cells.append(scales.cell(scale, row, f'{name} to {target:.0%}', '', changes, None, measure))
-                continue
-            for data, base in paper.DATA.items():
-                for target in paper.TARGETS[data]:
-                    number = paper.number(data, numbers.get((row, data, target)))
-                    changes, measure = {'algorithm': algorithm}, Measure(kind, target)
-                    cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, measure))
+        for row, algorithm in methods.items():
+            for data, base, target in goals:
+                number = paper.number(data, numbers.get((row, data, target)))
+                changes, measure = {'algorithm': algorithm}, Measure(kind, target)
+                cells.append(scales.cell(scale, row, f'{data} to {target:.0%}', base, changes, number, measure))
         figures = ('values', f'accuracy_{kind}')
         tables.append(Table(title, tuple(cells), 'Method', 'SemiSFL', figures))
     notes = [
