@@ -1,13 +1,13 @@
-"""Compiles every method with every model for devices that are not there, and keeps what the compilers say.
+"""Compiles SemiSFL with every model, and every method with the CNN, for devices that are not there, and keeps what the
+compilers say.
 
-    python -m benchmarks.compiled --target=h200             all methods and models, on one device and on eight
-    python -m benchmarks.compiled --target=h200 --cross     SemiSFL with all models, and all methods with the CNN
+    python -m benchmarks.compiled --target=h200             on one device and on eight
     python -m benchmarks.compiled --target=v5e --methods=semisfl --families=cnn,alexnet --devices=1
 
 Each model is compiled as its configuration has it: the CNN as in configs/svhn.py, VGG13 as in stl10.py, VGG16 as in
 image100.py, the others as in cifar10.py, with K_s, K_u and batch sizes of the paper. Needs what `python -m
-semisfl_jax.preview` needs for the target. All of it takes hours; what was compiled is in OUT/compiled.jsonl, a line
-each, and is not compiled again (--again does). OUT/compiled.md has the tables.
+semisfl_jax.preview` needs for the target. It takes half an hour to hours; what was compiled is in OUT/compiled.jsonl,
+a line each, and is not compiled again (--again does). OUT/compiled.md has the tables.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
-from benchmarks import commands, hlo
+from benchmarks import commands
 from benchmarks.method_cases import Method, methods
 from semisfl_jax import config as config_lib
-from semisfl_jax import models
+from semisfl_jax import core, models
 from semisfl_jax.core import machine
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.machine import PRECISIONS
@@ -37,15 +37,13 @@ from semisfl_jax.preview.targets import HERE, TARGETS
 
 CONFIGS = {'cnn': 'svhn', 'vgg13': 'stl10', 'vgg16': 'image100'}  # of the other families: OTHERS
 OTHERS = 'cifar10'
-STEPS = ('cross_entity_iteration', 'local_step', 'supervised_step')  # whose kernels are shown, the first that there is
-FIRST = ('semisfl', 'cnn')  # every family with this method, and every method with this family, come first (--cross)
+FIRST = ('semisfl', 'cnn')  # every family with this method, and every method with this family
 
 flags.DEFINE_enum('target', None, [*TARGETS, HERE], 'device to compile for', required=True)
 flags.DEFINE_list('methods', [], 'fedavg or fedavg:uda; empty: everything')
 flags.DEFINE_list('families', [], 'of models; empty: everything')
 flags.DEFINE_list('devices', ['1', '8'], 'how many of them share the clients')
 flags.DEFINE_enum('precision', 'tf32', list(PRECISIONS), 'config.precision')
-flags.DEFINE_bool('cross', False, 'only every family with SemiSFL, and every method with the CNN')
 flags.DEFINE_bool('again', False, 'compile also what is there')
 flags.DEFINE_string('out', 'benchmark_results', 'folder of compiled.jsonl and compiled.md')
 
@@ -55,28 +53,26 @@ class Cell(NamedTuple):
 
     target: str
     devices: int
+    precision: str
     method: str
     family: str
 
 
-def cells(target: str, devices: list[int], chosen_methods: list[Method], families: list[str]) -> list[Cell]:
-    """All, those first that most depends on: one row and one column on one device, then on several, then the rest."""
-    every = [
-        Cell(target, count, method.name, family)
+def cells(
+    target: str, devices: list[int], precision: str, chosen_methods: list[Method], families: list[str]
+) -> list[Cell]:
+    """Of the methods and families that are chosen, those with the method or the family of FIRST."""
+    return [
+        Cell(target, count, precision, method.name, family)
         for count in devices
         for method in chosen_methods
         for family in families
-        if not (count > 1 and method.algorithm == 'supervised_only')  # it has no clients to divide
+        if (method.name == FIRST[0] or family == FIRST[1])
+        and not (count > 1 and method.algorithm == 'supervised_only')  # it has no clients to divide
     ]
-    return sorted(every, key=lambda cell: not in_cross(cell))
 
 
-def in_cross(cell: Cell) -> bool:
-    """Whether it has the method or the family of FIRST."""
-    return cell.method == FIRST[0] or cell.family == FIRST[1]
-
-
-def configuration(cell: Cell, method: Method, precision: str) -> ConfigDict:
+def configuration(cell: Cell, method: Method) -> ConfigDict:
     """The configuration of a cell, resolved.
 
     Raises:
@@ -87,19 +83,19 @@ def configuration(cell: Cell, method: Method, precision: str) -> ConfigDict:
         'algorithm': method.algorithm,
         'model.name': cell.family,
         'parallel.devices': cell.devices,
-        'precision': precision,
+        'precision': cell.precision,
     }
     config = config_lib.get_config(CONFIGS.get(cell.family, OTHERS), keys)
     config_lib.check(config)
     return config_lib.resolve(config)
 
 
-def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
+def compile_cell(cell: Cell, method: Method) -> dict[str, Any]:
     """What the compiler says of a cell, or why there is nothing to compile."""
     target = targets.get(cell.target)
     with machine.programs_for(target.platform):
         try:
-            config = configuration(cell, method, precision)
+            config = configuration(cell, method)
         except UserError as error:
             return {'impossible': ' '.join(str(error).split())}
         devices = targets.devices(target, cell.devices)
@@ -112,15 +108,7 @@ def compile_cell(cell: Cell, method: Method, precision: str) -> dict[str, Any]:
         except Refused as error:
             return {'refused': str(error)[:300], 'too_large': error.for_memory}
         need = program.memory(experiment, round_, evaluation)
-        phases = hlo.phases(hlo.parse(round_.text))
-        return {
-            'seconds': round(seconds, 1),
-            'bytes': need.total,
-            'temporary': round_.memory.temporary,
-            'fits': need.fits(target),
-            'kernels': {phase: count.kernels for phase, count in phases.items()},
-            'collectives': sum(sum(count.bytes.values()) for count in phases.values()),
-        }
+        return {'seconds': round(seconds, 1), 'bytes': need.total, 'fits': need.fits(target)}
 
 
 def read(file: Path) -> dict[Cell, dict[str, Any]]:
@@ -131,68 +119,38 @@ def read(file: Path) -> dict[Cell, dict[str, Any]]:
 
 
 def tables(results: dict[Cell, dict[str, Any]]) -> str:
-    """Markdown tables: the row and the column of FIRST, with a column for each target and number of devices; then, for
-    each of these, all that is not in the first two, methods down and families across."""
+    """Markdown tables of all families with the method of FIRST, and of all methods with its family, as far as they are
+    there; with a column for each target, number of devices and precision."""
     words = {cell: _words(record) for cell, record in results.items()}
-    places = sorted({(cell.target, cell.devices) for cell in words})
-    parts = [*_row_and_column(words, places)]
-    for place in places:
-        here = {cell: text for cell, text in words.items() if (cell.target, cell.devices) == place}
-        if not all(map(in_cross, here)):
-            parts.append(_everything(here, place))
-    return '\n\n'.join(parts) + '\n'
-
-
-def _row_and_column(words: dict[Cell, str], places: list[tuple[str, int]]) -> Iterator[str]:
-    """A table of all families with the method of FIRST, and one of all methods with its family, where any is there."""
-    method, family = FIRST
-    names = sorted({cell.method for cell in words})
+    places = sorted({cell[:3] for cell in words})
+    (method, family), names, parts = FIRST, sorted({cell.method for cell in words}), []
     for title, pairs in (
         (f'{method} with every model', {name: (method, name) for name in models.ARCHITECTURES}),
         (f'every method with {family}', {name: (name, family) for name in names}),
     ):
         rows = {name: [words.get(Cell(*place, *pair), '') for place in places] for name, pair in pairs.items()}
-        filled = {name: row for name, row in rows.items() if any(row)}
-        if filled:
-            yield _table(title, ['', *map(_named, places)], filled)
-
-
-def _everything(here: dict[Cell, str], place: tuple[str, int]) -> str:
-    """A table of all methods and families that were compiled for a target and a number of devices."""
-    families = [name for name in models.ARCHITECTURES if any(cell.family == name for cell in here)]
-    names = sorted({cell.method for cell in here})
-    rows = {name: [here.get(Cell(*place, name, family), '') for family in families] for name in names}
-    return _table(f'everything, {_named(place)}', ['', *families], rows)
-
-
-def _named(place: tuple[str, int]) -> str:
-    target, count = place
-    return f'{target}, {count} device{"s" if count > 1 else ""}'
-
-
-def _table(title: str, header: list[str], rows: dict[str, list[str]]) -> str:
-    lines = [f'### {title}', '', f'| {" | ".join(header)} |', f'|{"---|" * len(header)}']
-    return '\n'.join([*lines, *(f'| {" | ".join([name, *row])} |' for name, row in rows.items())])
+        filled = [[name, *row] for name, row in rows.items() if any(row)]
+        titles = ['', *(f'{target}, {count} device{"s" * (count > 1)}, {kind}' for target, count, kind in places)]
+        parts += [f'### {title}', commands.markdown(titles, filled)] if filled else []
+    return '\n\n'.join(parts) + '\n'
 
 
 def _words(record: dict[str, Any]) -> str:
-    """Memory of a device, kernels of a step of the clients (or else the server), and seconds of compiling."""
+    """Memory of a device, and seconds of compiling."""
     if 'impossible' in record:
         return '-'
     if 'refused' in record:
         return '**too large**' if record.get('too_large') else '**no**'
-    kernels = record['kernels']
-    step = next((kernels[name] for name in STEPS if name in kernels), 0)
     fits = '' if record['fits'] else '**, too large**'
-    return f'{record["bytes"] / 2**30:.2g} GiB{fits}, {step}, {record["seconds"]:.0f} s'
+    return f'{record["bytes"] / 2**30:.2g} GiB{fits}, {record["seconds"]:.0f} s'
 
 
-def run(todo: list[Cell], by_name: dict[str, Method], precision: str, file: Path) -> Iterator[Cell]:
+def run(todo: list[Cell], by_name: dict[str, Method], file: Path) -> Iterator[Cell]:
     """Compiles, and appends a line for every cell as soon as it is there."""
     commit = subprocess.run(['git', 'rev-parse', '--short=12', 'HEAD'], capture_output=True, text=True).stdout.strip()
     for cell in todo:
-        result = compile_cell(cell, by_name[cell.method], precision)
-        record = {**cell._asdict(), **result, 'precision': precision, 'jax': jax.__version__, 'commit': commit}
+        result = compile_cell(cell, by_name[cell.method])
+        record = {**cell._asdict(), **result, 'jax': jax.__version__, 'commit': commit}
         with file.open('a') as lines:
             lines.write(json.dumps(record) + '\n')
         jax.clear_caches()
@@ -216,16 +174,15 @@ def main() -> None:
         raise UserError(f'--devices={",".join(options.devices)} must be numbers of devices; use numbers such as 1,8')
     out = commands.folder(options.out)
     file = out / 'compiled.jsonl'
-    every = cells(options.target, [int(word) for word in options.devices], chosen_methods, families)
-    if options.cross:
-        every = [cell for cell in every if in_cross(cell)]
+    counts = [int(word) for word in options.devices]
+    if options.target == HERE:
+        core.split_cpu(max(counts))
+    every = cells(options.target, counts, options.precision, chosen_methods, families)
     there = {} if options.again else read(file)
-    todo = [cell for cell in every if there.get(cell, {}).get('precision') != options.precision]
+    todo = [cell for cell in every if cell not in there]
     print(f'{len(every)} programs, {len(every) - len(todo)} of them there', flush=True)
     start = time.monotonic()
-    for done, cell in enumerate(
-        run(todo, {method.name: method for method in chosen_methods}, options.precision, file), 1
-    ):
+    for done, cell in enumerate(run(todo, {method.name: method for method in chosen_methods}, file), 1):
         record = read(file)[cell]
         words = record.get('refused') or record.get('impossible') or _words(record)
         minutes = math.ceil((time.monotonic() - start) / done * (len(todo) - done) / 60)

@@ -136,10 +136,13 @@ preview() {
   within "$PYTHON" -m semisfl_jax.preview --target="$target" "${preview_sizes[@]}"
 }
 
-# Training in legs, each of which ends with a summary that figures can be drawn from; more rounds resume the run.
+# Training in legs, each of which ends with a summary that figures can be drawn from; more rounds resume the run, fewer
+# than it has are an error.
 train() {
-  local rounds
+  local rounds last
+  last=$(find "$OUT/cifar10/checkpoints" -maxdepth 1 -name '[0-9]*' -printf '%f\n' 2> /dev/null | sort -n | tail -n 1 || true)
   for rounds in "${legs[@]}"; do
+    [ "$rounds" -ge "${last:-0}" ] || continue
     within "$PYTHON" launch.py --config=configs/cifar10.py --workdir="$OUT/cifar10" --config.rounds="$rounds" \
       "${train_sizes[@]}" || return
   done

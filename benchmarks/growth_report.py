@@ -250,4 +250,4 @@ def _measured_on(result: dict) -> list[str]:
     device = f'{facts[0]["device"]}; ' if facts else ''
     versions = {'python': result['python'], **(facts[0]['versions'] if facts else {})}
     words = ', '.join(f'{name} {number}' for name, number in versions.items())
-    return [size, f'{device}{machine["cores"]} cores, {machine["platform"]}; {words}.']
+    return [size, f'{device}{machine["cores"]} cores, {machine["processor"]}, {machine["platform"]}; {words}.']

@@ -1,15 +1,13 @@
-"""Turns the raw measurements of the methods into a table and a plot."""
+"""Turns the raw measurements of the methods into a table."""
 
 from __future__ import annotations
 
 import dataclasses
 import statistics
-from pathlib import Path
 
 from benchmarks import commands
 from benchmarks.growth_report import NOTHING, digits, mib
 from benchmarks.method_cases import Case
-from semisfl_jax.plots import style
 
 REFERENCE = 'semisfl'  # what the others are compared with
 
@@ -65,24 +63,5 @@ def _notes(result: dict) -> list[str]:
         'the state is what it takes from the round before.'
     )
     words = ', '.join(f'{name} {number}' for name, number in versions.items())
-    return [size, f'{facts["device"]}; {machine["cores"]} cores, {machine["platform"]}; {words}.']
-
-
-def plot(result: dict, folder: Path) -> None:
-    """Seconds per round as bars, methods.png and methods.svg; whiskers from the lowest to the highest."""
-    from matplotlib.figure import Figure
-
-    names = list(result['seconds'])[::-1]  # the first one on top
-    medians = [seconds(result, name) for name in names]
-    spread = [
-        [median - min(result['seconds'][name]) for median, name in zip(medians, names, strict=True)],
-        [max(result['seconds'][name]) - median for median, name in zip(medians, names, strict=True)],
-    ]
-    figure = Figure(figsize=(6, 0.9 + 0.32 * len(names)), layout='constrained')
-    axis = figure.subplots()
-    method_looks = style.looks([style.group_title(name) for name in names])
-    colors = [look.color for look in method_looks.values()]
-    axis.barh(list(method_looks), medians, xerr=spread, capsize=2, color=colors, ecolor='gray', linewidth=0)
-    axis.set_xlabel('seconds per round')
-    axis.spines[['top', 'right']].set_visible(False)
-    commands.save(figure, folder / 'methods')
+    place = f'{machine["cores"]} cores, {machine["processor"]}, {machine["platform"]}'
+    return [size, f'{facts["device"]}; {place}; {words}.']

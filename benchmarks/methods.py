@@ -44,7 +44,7 @@ flags.DEFINE_enum('precision', 'tf32', list(PRECISIONS), 'config.precision')
 flags.DEFINE_enum('convolution', 'auto', models.CONVOLUTIONS, 'config.model.convolution')
 flags.DEFINE_enum('client_map', 'auto', CLIENT_MAPS, 'config.federation.client_map')
 flags.DEFINE_integer('client_chunk', 0, 'config.federation.client_chunk', lower_bound=0)
-flags.DEFINE_string('out', 'benchmark_results', 'folder for methods.json, methods.md and the plot')
+flags.DEFINE_string('out', 'benchmark_results', 'folder for methods.json and methods.md')
 
 
 def run(case: Case, repeats: int, out: Path) -> dict:
@@ -105,7 +105,6 @@ def main() -> None:
     except processes.Failed as error:
         sys.exit(f'error: {error}')
     print('\n' + method_report.table(result))
-    commands.draw(lambda: method_report.plot(result, out))
 
 
 if __name__ == '__main__':

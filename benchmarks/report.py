@@ -1,20 +1,18 @@
-"""Turns raw measurements into a table and a plot."""
+"""Turns raw measurements into a table."""
 
 from __future__ import annotations
 
 import platform
 import statistics
-from pathlib import Path
 
-from benchmarks import commands
-from semisfl_jax.core.machine import cores
+from semisfl_jax.core.machine import cores, processor
 
 NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
 
 
 def machine() -> dict:
     """The machine that was measured on, excluding accelerators."""
-    return {'platform': platform.platform(), 'processor': platform.machine(), 'cores': cores()}
+    return {'platform': platform.platform(), 'processor': processor(), 'cores': cores()}
 
 
 def rate(case: dict, side: str, task: str) -> list[float]:
@@ -84,7 +82,7 @@ def _notes(result: dict) -> list[str]:
         f'{"; ".join(sizes)}. Medians. Peak: large matrix products in {precision}, {", ".join(peaks)} GFLOP/s in '
         'the cases in this order; the share leaves out augmentation, the optimizer and the queue. Memory is of the '
         'main process.',
-        f'{devices}; {machine["cores"]} cores, {machine["platform"]}; precision {precision} '
+        f'{devices}; {machine["cores"]} cores, {machine["processor"]}, {machine["platform"]}; precision {precision} '
         '(a CPU has no tf32: it computes float32).',
         ', '.join(f'{name} {number}' for name, number in {'python': result['python'], **versions}.items()) + '.',
     ]
@@ -93,38 +91,3 @@ def _notes(result: dict) -> list[str]:
 def gib(size: float) -> str:
     """Bytes formatted as GiB."""
     return f'{size / 2**30:.2f} GiB'
-
-
-def plot(result: dict, folder: Path) -> None:
-    """Images per second as bars, one panel per model, distinguishable by shade and hatching as well as by color."""
-    from matplotlib.figure import Figure
-
-    models = list(dict.fromkeys(case['case']['model'] for case in result['cases']))
-    styles = {'jax': {'color': '#0072B2'}, 'torch': {'color': '#E69F00', 'hatch': '//'}}
-    figure = Figure(figsize=(4.5 * len(models), 3.6), layout='constrained')
-    axes = figure.subplots(1, len(models), squeeze=False)
-    for axis, model in zip(axes[0], models, strict=True):
-        groups = [(case, task) for case in result['cases'] if case['case']['model'] == model for task in case['images']]
-        sides = list(groups[0][0]['facts'])
-        for offset, side in enumerate(sides):
-            rates = [rate(case, side, task) for case, task in groups]
-            spread = [[m - low for m, low, _ in rates], [high - m for m, _, high in rates]]
-            places = [i + 0.4 * (offset - (len(sides) - 1) / 2) for i in range(len(groups))]
-            axis.bar(
-                places,
-                [m for m, _, _ in rates],
-                0.38,
-                yerr=spread,
-                capsize=2,
-                label=NAMES[side],
-                edgecolor='black',
-                linewidth=0.6,
-                **styles[side],
-            )
-        labels = [f'{task}\n{"augmented" if case["case"]["augment"] else "no augment."}' for case, task in groups]
-        axis.set_xticks(range(len(groups)), labels, fontsize=8)
-        axis.set_title(NAMES[model])
-        axis.set_ylabel('images per second')
-        axis.spines[['top', 'right']].set_visible(False)
-    axes[0][0].legend(frameon=False, fontsize=8, loc='lower left', bbox_to_anchor=(0, 1.08), ncols=2)
-    commands.save(figure, folder / 'speed')

@@ -53,7 +53,7 @@ flags.DEFINE_enum('precision', 'tf32', PRECISIONS, 'of both sides, as config.pre
 flags.DEFINE_enum('convolution', 'auto', CONVOLUTIONS, 'config.model.convolution of this project')
 flags.DEFINE_enum('client_map', 'auto', CLIENT_MAPS, 'config.federation.client_map of this project')
 flags.DEFINE_integer('client_chunk', 0, 'config.federation.client_chunk of this project', lower_bound=0)
-flags.DEFINE_string('out', 'benchmark_results', 'folder for results.json, table.md and the plot')
+flags.DEFINE_string('out', 'benchmark_results', 'folder for results.json and table.md')
 flags.DEFINE_bool('no_torch', False, 'measure this project alone')
 flags.register_validator(
     'models', lambda names: names and set(names) <= set(FORWARD), 'choose among ' + ', '.join(FORWARD)
@@ -107,7 +107,6 @@ def main() -> None:
     except processes.Failed as error:
         sys.exit(f'error: {error}; cases measured before are in {out}')
     print('\n' + report.table(result))
-    commands.draw(lambda: report.plot(result, out))
 
 
 def _measure_model(model: str, sizes: tuple[int, int, int], sides: list[str], result: dict, out: Path) -> None:

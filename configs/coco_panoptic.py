@@ -19,9 +19,8 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import pascal_context
 
 
-def get_config(settings: str = 'paper') -> ConfigDict:
-    """`settings`: 'paper' or 'code'; no code of M-Fed's authors is public, and both are the same."""
-    config = pascal_context.get_config(settings)
+def get_config() -> ConfigDict:
+    config = pascal_context.get_config()
     config.rounds = 12
     config.eval_every = 4
     config.checkpoint_every = 4

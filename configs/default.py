@@ -28,6 +28,7 @@ from semisfl_jax.core.keys import key
 
 LARGEST_SEED = 2**32 - 1
 STRONG = ('fixmatch', 'uda')  # objectives with strong views
+OTHER_VARIANTS = {'augment.randaugment': ('semifl', 'fedmatch')}  # of RandAugment, without magnitude and cutout
 NO_PSEUDO_LABELS = {'pseudo_labels': 'none'}
 
 
@@ -221,7 +222,7 @@ class Round:
     # pseudo-label counts; all else as in the method, but K_s stays as it begins: there is no unlabeled loss to adapt to
     temperature: float = key(0.2, above=0, feature='clustering', part='clients')  # kappa of the contrastive terms
     consistency_weight: float = key(
-        1.0, at_least=0, feature='consistency', objectives=(*STRONG, 'pseudo_label', 'mean_teacher')
+        1.0, at_least=0, feature='consistency', part='clients', objectives=(*STRONG, 'pseudo_label', 'mean_teacher')
     )  # weight of H in the cross-entity phase, or of the unlabeled loss in local training
     clustering_weight: float = key(1.0, at_least=0, feature='clustering', part='clients')  # weight of the clustering
     # regularization C in the cross-entity phase (Eq. 6)
@@ -352,10 +353,11 @@ class Augment:
     # differ in operations, ranges and probabilities
     operations: int = key(2, at_least=0, at_most=100, objectives=STRONG)  # RandAugment n, 0: none; 'fedmatch' always
     # has 6, unless this is 0
-    magnitude: int = key(10, at_least=2, at_most=11, objectives=STRONG, idle={'augment.operations': 0})  # RandAugment
-    # m: v is drawn from 1 .. m - 1; only 'mc' and 'fixmatch'
-    cutout: int = key(16, at_least=0, objectives=STRONG)  # nominal pixels, 0: none; only 'mc' and 'fixmatch'; the
-    # others do not end with cutout
+    magnitude: int = key(
+        10, at_least=2, at_most=11, objectives=STRONG, idle={'augment.operations': 0, **OTHER_VARIANTS}
+    )  # RandAugment m: v is drawn from 1 .. m - 1; only 'mc' and 'fixmatch'
+    cutout: int = key(16, at_least=0, objectives=STRONG, idle=OTHER_VARIANTS)  # nominal pixels, 0: none; only 'mc' and
+    # 'fixmatch'; the others do not end with cutout
     supervised: str = key('strong', choices=('strong', 'weak'))  # both views of the supervised phase
 
 

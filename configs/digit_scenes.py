@@ -12,9 +12,8 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import default
 
 
-def get_config(settings: str = 'paper') -> ConfigDict:
-    """`settings`: 'paper' or 'code'; no code of M-Fed's authors is public, and both are the same."""
-    config = default.get_config(settings)
+def get_config() -> ConfigDict:
+    config = default.get_config()
     config.algorithm = 'm_fed'
     config.rounds = 20
     config.eval_every = 5

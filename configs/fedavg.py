@@ -16,9 +16,8 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import default
 
 
-def get_config(settings: str = 'paper') -> ConfigDict:
-    """`settings`: 'paper' or 'code'; there is nothing in which they differ."""
-    config = default.get_config(settings)
+def get_config() -> ConfigDict:
+    config = default.get_config()
     config.algorithm = 'fedavg'
     config.rounds = 50
     config.checkpoint_every = 10

@@ -11,8 +11,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import digit_scenes
 
 
-def get_config(settings: str = 'paper') -> ConfigDict:
-    """`settings`: 'paper' or 'code'; no code of M-Fed's authors is public, and both are the same."""
-    config = digit_scenes.get_config(settings)
+def get_config() -> ConfigDict:
+    config = digit_scenes.get_config()
     config.data.name = 'mnist_scenes'
     return config

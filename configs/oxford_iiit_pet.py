@@ -14,9 +14,8 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs import digit_scenes
 
 
-def get_config(settings: str = 'paper') -> ConfigDict:
-    """`settings`: 'paper' or 'code'; no code of M-Fed's authors is public, and both are the same."""
-    config = digit_scenes.get_config(settings)
+def get_config() -> ConfigDict:
+    config = digit_scenes.get_config()
     config.eval_batch_size = 50
 
     config.data.name = 'oxford_iiit_pet'

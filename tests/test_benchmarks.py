@@ -163,7 +163,7 @@ def test_arithmetic_against_pytorchs_counter(name):
 
 
 @pytest.mark.slow
-def test_the_command_writes_figures_table_and_plot(tmp_path):
+def test_the_command_writes_figures_and_table(tmp_path):
     sizes = ('--models=cnn', '--clients=2', '--batch_size=4', '--k_s=1', '--k_u=2', '--repeats=2')
     command = [sys.executable, '-m', 'benchmarks.run', *sizes, '--augmentation=off', f'--out={tmp_path}']
     done = subprocess.run(command, capture_output=True, text=True, timeout=HANGS, check=False, cwd=ROOT)

@@ -351,6 +351,7 @@ IDLE = {  # by more than the table says: the last key, and what makes it so
     'algorithm=supervised_only k_s_rule=coverage': 'pseudo-labels',
     'k_s_rule=coverage frequency.beta=2.0': 'coverage',
     f'{ALL_LABELS} consistency_weight=0.5': "local.objective='supervised'",
+    'augment.randaugment=fedmatch augment.operations=3': "augment.randaugment='fedmatch'",
     'augment.supervised=weak algorithm=fed_svr augment.operations=1': 'fed_svr',
     f'augment.supervised=weak {MEAN_TEACHER} augment.cutout=2': "local.objective='mean_teacher'",
 }

@@ -22,7 +22,7 @@ import jax
 from absl import flags
 
 from benchmarks import commands, report
-from benchmarks.peers import environments, measure, plot, tables, turns, workloads
+from benchmarks.peers import environments, measure, tables, turns, workloads
 from benchmarks.peers.catalog import OURS, PEERS, Peer
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
@@ -92,7 +92,6 @@ def main() -> None:
         except KeyboardInterrupt:
             sys.exit(f'\ninterrupted; what was measured until then is in {out}')
     print('\n' + tables.tables(result))
-    commands.draw(lambda: plot.plot(result, out))
 
 
 if __name__ == '__main__':

@@ -29,8 +29,10 @@ def measure(plan: Plan, save: Callable[[dict], None]) -> dict:
 
     A side that fails, or ends on other weights, is not timed.
     """
-    result = {workload.name: _check(plan, workload) for workload in plan.workloads}
-    save(result)
+    result: dict = {}
+    for workload in plan.workloads:
+        result[workload.name] = _check(plan, workload)
+        save(result)
     jobs = [
         (workload, side)
         for _ in range(plan.turns)

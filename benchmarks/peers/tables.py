@@ -85,7 +85,7 @@ def _notes(result: dict) -> list[str]:
         'process, never two at once; medians from the third round of a turn on. Starts: from the start of a process to '
         'the end of its first round; at the first one, this project has compiled nothing yet. Apart: how far final '
         'weights are from ours on data whose order does not matter, of the way that training moved them.',
-        f'{machine["cores"]} cores, {machine["platform"]}; '
+        f'{machine["cores"]} cores, {machine["processor"]}, {machine["platform"]}; '
         + '; '.join(
             f'{ALL[side].title}: {", ".join(f"{name} {number}" for name, number in facts["versions"].items())}'
             for side, facts in result['sides'].items()

@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
+from semisfl_jax.algorithms.method import DIGITS, Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.ranges import LR, WEIGHT
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, objectives, rng
@@ -309,7 +309,6 @@ def descend(tx: optax.GradientTransformation, moments: Any, parameters: Any, gra
     return optax.apply_updates(parameters, updates), moments
 
 
-DIGITS = ('digits', 'mnist')  # a mirrored digit is a different digit or no digit at all
 FIXMATCH = {'batch_size': 10 + 10, 'federation.mu': 1, 'threshold': 0.85}  # in the comparison of FedDure's paper
 
 

@@ -48,6 +48,9 @@ class Parts(NamedTuple):
         return self.hparams.options
 
 
+DIGITS = ('digits', 'mnist')  # handwritten: a mirrored digit is a different digit or no digit at all
+
+
 def protocol(
     clients: int, active: int, rounds: int, lr: float, momentum: float, batch_size: int, epochs: int
 ) -> dict[str, Any]:

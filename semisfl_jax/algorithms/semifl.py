@@ -13,7 +13,7 @@ import numpy as np
 import optax
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method, Parts, protocol
+from semisfl_jax.algorithms.method import DIGITS, Flat, Look, Method, Parts, protocol
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, linear, log
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.core import losses, rng, sampling
@@ -374,7 +374,7 @@ def official(flat: Flat) -> dict[str, Any]:
         'augment.randaugment': 'semifl',
         'augment.operations': 2,
         'augment.cutout': 0,
-        'augment.flip': flat['data.name'] != 'svhn_cropped',
+        'augment.flip': flat['data.name'] not in (*DIGITS, 'svhn_cropped'),
         'augment.crop': 0.125,
         'model.batch_norm_variance': 'unbiased',  # PyTorch's
         'semifl.order': 'clients_first',

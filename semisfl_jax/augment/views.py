@@ -15,13 +15,6 @@ from semisfl_jax.core.types import Array
 
 SMALLEST_SIDE = 8
 POINT_TASKS = ('keypoints',)  # their targets mark single pixels
-# Variant -> options that it ignores, and what else than their defaults they may be, since that is what it does
-_UNHEEDED: dict[str, dict[str, tuple[int, ...]]] = {
-    'mc': {},
-    'semifl': {'magnitude': (), 'cutout': (0,)},
-    'fixmatch': {},
-    'fedmatch': {'operations': (0, variants.FEDMATCH_OPERATIONS), 'magnitude': (), 'cutout': (0,)},
-}
 # Variant -> uniform numbers for the image before its operations, for each operation, and after them
 _NUMBERS = {'mc': (3, 4, 2), 'semifl': (3, 6, 0), 'fixmatch': (3, 4, 2), 'fedmatch': (4, 3, 0)}
 
@@ -30,20 +23,12 @@ AugmentOptions = default.Augment  # plain Python values: they shape the traced p
 
 
 def check(options: AugmentOptions) -> None:
-    """Raises UserError for values that conflict, or do not apply to the variant; configs/default.py has the ranges."""
-    name = options.randaugment
+    """Raises UserError for values that conflict; configs/default.py has the ranges."""
     if options.scale_min > options.scale_max:
         raise UserError(
             f'augment.scale_min={options.scale_min} is above augment.scale_max={options.scale_max}: exchange them'
         )
-    for key, accepted in _UNHEEDED[name].items():
-        value, usual = getattr(options, key), getattr(AugmentOptions, key)
-        if value not in (usual, *accepted):
-            raise UserError(
-                f"augment.{key}={value} does not apply to augment.randaugment='{name}'; use "
-                f'{" or ".join(map(str, (usual, *accepted)))}'
-            )
-    if name == 'fixmatch' and options.cutout % 2:
+    if options.randaugment == 'fixmatch' and options.cutout % 2:
         raise UserError(
             f"augment.cutout={options.cutout}: the square of augment.randaugment='fixmatch' has an even side; use "
             f'{options.cutout - 1} or {options.cutout + 1}'

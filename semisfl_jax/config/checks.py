@@ -99,7 +99,7 @@ def _faults_of_sizes(flat: Mapping[str, Any]) -> Iterator[str]:
     if 0 < padded < side:
         yield f'data.pad_to={padded} is below data.image_size={side}; use {side} or more, or 0 for no padding'
     if flat['lr_min'] > flat['lr']:
-        yield f'lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min'
+        yield f'lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min: lower it, too'
     period, horizon = flat['frequency.period'], flat['frequency.horizon']
     if horizon % period or horizon < 2 * period:
         yield f'frequency.horizon={horizon} must be a multiple of frequency.period={period}, and at least twice it'
@@ -157,7 +157,7 @@ def _faults_of_method(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     for key, value in unused(method).items():
         if key in flat and flat[key] not in (value, 'auto'):  # 'auto' is resolved to the default
             advice = f'at {value}' if value != '' else 'empty'
-            code = ", or leave out ':code'" if default.CODE.get(key) == flat[key] else ''
+            code = ", or leave out ':code'" if default.CODE.items() <= flat.items() else ''
             yield f'{key}={flat[key]} is not an option of {method.name}; leave it {advice}{code}'
     objective, shared = flat['local.objective'], shared_defaults()
     if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):

@@ -105,6 +105,10 @@ def parse(argv: list[str], studies: bool = False) -> Command:
     """
     try:
         command = _parse(argv)
+    except flags.UnrecognizedFlagError as error:
+        near = keys.meant(error.flagname, keys.fields())
+        hint = f'; write --config.{near}=…' if near else ''
+        raise UserError(f'--{error.flagname} is not a flag{hint} (see --help)') from error
     except flags.Error as error:
         raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
     for kind in (STUDY, SWEEP):

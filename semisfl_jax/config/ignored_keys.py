@@ -114,6 +114,11 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
             _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
             no_norm,
         ),
+        (
+            ['augment.operations'],
+            flat['augment.randaugment'] == 'fedmatch' and flat['augment.operations'] != 0,
+            "augment.randaugment='fedmatch' has its own number",
+        ),
         (['parallel.trials'], not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:

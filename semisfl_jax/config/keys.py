@@ -176,6 +176,8 @@ def _comments() -> dict[str, str]:
     for line in inspect.getsource(default).splitlines():
         if section := re.match(r'class (\w+)', line):
             prefix, key = groups.get(section[1], ''), ''
+        elif re.match(r'\S', line):
+            key = ''
         elif field := re.match(r'    (\w+): ', line):
             key = prefix + field[1]
         comment = re.search(r'(?:^    |  )# (?!---)(.*)', line)

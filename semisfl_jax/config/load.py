@@ -70,9 +70,10 @@ def find(given: str) -> Path:
     if os.path.isfile(path):  # unlike Path.is_file, returns False for an overlong name
         return path
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
-    if os.path.isfile(packaged) and packaged.stem not in ('__init__', 'default') and '..' not in given:
+    if os.path.isfile(packaged) and packaged.stem != '__init__' and '..' not in given:
         return packaged
     files = sorted(CONFIGS.rglob('*.py'), key=lambda file: -len(file.parts))  # of two with a name, the upper one counts
+    files = [file for file in files if 'def get_config' in file.read_text()]
     names = {file.stem: file.relative_to(CONFIGS).with_suffix('') for file in files}
     hint = f'did you mean {names[name]}?' if (name := nearest(path.stem, names)) else 'see configs/ for those available'
     raise UserError(f'there is no configuration file {path}; {hint} (see --help)')

@@ -27,8 +27,9 @@ INERT = frozenset(
 def resolve(config: ConfigDict) -> ConfigDict:
     """A locked copy with the placeholder values ('auto', 0) filled in and the options of other methods removed.
 
-    The configuration is checked. What depends on the machine stays as it is: `federation.client_map` and
-    `model.convolution` 'auto', and `parallel.devices` 0, which `count_devices` resolves.
+    The configuration is checked. What depends on the machine stays as it is: 'auto' of `federation.client_map`,
+    `model.convolution` and `parallel.trials`, and `parallel.devices` 0, which `count_devices` resolves. So does
+    `queue_empty_slots`, which depends on the queue.
     """
     thawed = config.as_configdict() if isinstance(config, FrozenConfigDict) else config
     resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)

@@ -16,7 +16,6 @@ from semisfl_jax.data.dataset import Dataset, Outline, checksum
 from semisfl_jax.data.decode import Source
 from semisfl_jax.tasks import IGNORED
 
-ALIASES = {'svhn': 'svhn_cropped'}
 # key -> sets that read it
 OWNERS = {
     'image_folder': (folder.FOLDER, folder.IMAGE100, folder.CINIC10, pascal_context.NAME),
@@ -43,7 +42,7 @@ def load(options: ConfigDict) -> Dataset:
     """Loads and decodes the data set that `config.data` asks for; UserError: unknown data set, unprepared or unsuitable
     data, or incompatible options.
     """
-    name = ALIASES.get(options.name, options.name)
+    name = options.name
     for key, owners in OWNERS.items():
         if options[key] and name not in owners:
             of = ' or '.join(map(repr, owners))
@@ -67,7 +66,7 @@ def outline(options: ConfigDict) -> Outline | None:
     """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown, as
     for sets that are not in `catalog.KNOWN`, or have a user's reader. UserError: `pad_to` is too small.
     """
-    name = ALIASES.get(options.name, options.name)
+    name = options.name
     custom = READERS.get(name) is not _BUNDLED.get(name)
     if name not in KNOWN or (custom and not options.fake):
         return None
@@ -93,7 +92,7 @@ def shape_only_dataset(options: ConfigDict) -> Dataset:
     """
     if (known := outline(options)) is None:
         return load(options)
-    (image, classes, outputs, original), name = known, ALIASES.get(options.name, options.name)
+    (image, classes, outputs, original), name = known, options.name
     labeled, unlabeled, test = fake.counts(name, options.fake_size if options.fake else 0)
     train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
     train_labels[labeled:] = -1

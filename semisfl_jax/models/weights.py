@@ -104,4 +104,5 @@ def _arrays(file: Path) -> Mapping[str, Any]:
     import torch
 
     state = torch.load(file, map_location='cpu', weights_only=True)
+    state = state.get('state_dict', state)  # in a checkpoint of training
     return {name: tensor.float().numpy() for name, tensor in state.items()}

@@ -66,6 +66,8 @@ def preview(asked: Request) -> None:
     with machine.programs_for(target.platform):
         devices = targets.devices(target, asked.config.parallel.devices)
         experiment = program.shape_experiment(asked.config, devices.mesh)
+        if target.name == HERE and target.memory and experiment.mesh:  # whose devices share the memory of the machine
+            target = target._replace(memory=target.memory // experiment.mesh.size)
         _print(_title(experiment, target))
         programs = {}
         for name, compile_ in (('round', program.compile_round), ('evaluation', program.compile_evaluation)):

@@ -6,7 +6,8 @@ weights and what autodiff keeps, at the bandwidth of its memory, if no cache hol
 
 - every trained weight is read once for the passes and written once by the optimizer, and its moments likewise; the
   teacher, which follows after each supervised step, is read and written as well;
-- what the student's forward pass keeps for its backward pass is written once and read once.
+- what the student's forward pass keeps for its backward pass is written once and read once. With `model.recompute` it
+  keeps about half, so there this floor is too high.
 
 Not counted: evaluation, augmentation, the teacher's activations, the average of the models, what devices exchange, and
 the time to start a kernel.
@@ -122,6 +123,9 @@ def shape_experiment(config: ConfigDict, mesh: Mesh | None) -> Experiment:
     return experiment_lib.assemble(config, dataset, partition, shared, key, federation)
 
 
+_OF_CLIENTS = ('client_images', 'client_labels', 'client_targets')  # divided among devices where they are streamed
+
+
 def round_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, ...]:
     """The arguments of the round after `pre_rounds`: key, state, federation, cohort and k_s, placed as by
     `inputs.inputs`: the cohort and the images that it reads are divided among devices, the rest is copied."""
@@ -133,8 +137,7 @@ def round_shapes(experiment: Experiment, devices: Devices) -> tuple[Any, ...]:
     divided = NamedSharding(devices.mesh, P(core.AXIS)) if devices.mesh else copies
     placed = _put(federation, copies)
     if federation.streamed:
-        of_clients = ('client_images', 'client_labels', 'client_targets')
-        placed = placed.replace(**{name: _put(getattr(federation, name), divided) for name in of_clients})
+        placed = placed.replace(**{name: _put(getattr(federation, name), divided) for name in _OF_CLIENTS})
     state = experiment.state_shapes
     key, state, k_s = _put((experiment.key, state, np.int32(0)), copies)
     return key, state, placed, _put(cohort, divided), k_s
@@ -194,7 +197,8 @@ class MemoryNeed(NamedTuple):
 
 
 def memory(experiment: Experiment, round_: Program, evaluation: Program) -> MemoryNeed:
-    """Data, state and both programs, and the larger of their intermediate results."""
+    """Data, state and both programs, and the larger of their intermediate results; with client images on the host also
+    those of the next round, which are fetched during this one."""
     state = trees.nbytes(experiment.state_shapes)
     # TPUs pad arrays; of the state, the evaluation takes only what it reads
     test_set = max(trees.nbytes(test_set_shapes(experiment)), evaluation.memory.arguments - state)
@@ -204,7 +208,12 @@ def memory(experiment: Experiment, round_: Program, evaluation: Program) -> Memo
     federation = data.tables(experiment.federation)
     names = ('server_images', 'server_labels', 'client_images', 'client_labels', 'client_targets')
     shared = trees.nbytes([getattr(federation, name) for name in names]) + test_set + code
-    return MemoryNeed(round_.memory.arguments + test_set + code + at_work, shared)
+    ahead = 0
+    if isinstance(experiment.federation, data.HostFederation) and experiment.method.clients:
+        streamed = _streamed(experiment, experiment.federation, next(inputs.cohorts(experiment, 0))[0])
+        of_all = trees.nbytes([getattr(streamed, name) for name in _OF_CLIENTS])
+        ahead = of_all // (experiment.mesh.size if experiment.mesh else 1)
+    return MemoryNeed(round_.memory.arguments + ahead + test_set + code + at_work, shared)
 
 
 class DeviceWork(NamedTuple):

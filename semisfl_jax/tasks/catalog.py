@@ -100,10 +100,7 @@ def _probability(logits: Any) -> Any:
 
 def _points(logits: Any) -> Any:
     """The type of the highest logit on pixels that are a peak of its map and probable, elsewhere 0."""
-    import scipy.ndimage  # slow to import, and only pictures of keypoints need it
-
-    peak = logits == scipy.ndimage.maximum_filter(logits, size=(1, 3, 3, 1), mode='constant', cval=-np.inf)
-    probability = np.where(peak, scipy.special.expit(logits), 0)
+    probability = np.where(scores.is_peak(jnp.asarray(logits)), scipy.special.expit(logits), 0)
     kind = np.argmax(probability, axis=-1) + 1
     return np.where(probability.max(axis=-1) >= SHOWN, kind, 0).astype(np.uint8)
 
