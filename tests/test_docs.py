@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -157,6 +158,8 @@ def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_
         files |= dict(zip(of_page, bodies, strict=True))
     for name, source in files.items():
         Path(f'{name}.py').write_text(source)
+        monkeypatch.setitem(sys.modules, name, None)  # so that it is as before in the end
+        del sys.modules[name]
 
     def parse(name):
         return command_line.parse(['launch.py', f'--config={name}'], studies=True).config
