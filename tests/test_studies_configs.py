@@ -196,6 +196,8 @@ def test_part_of_a_study():
     gains = study('mfed_table2', 'smoke')  # a gain over a row that is left out is left out
     columns = gains.part(['M-Fed', 'FL per task'], gains.tables[0].columns).tables[0].columns
     assert columns == ['Segmentation', 'Parts', 'Saliency', 'Edges']
+    methods = study('priors', 'smoke').part(['SemiSFL + client priors', 'SemiSFL'], [])
+    assert len(methods.tables) == 3  # of four: of the parts, one row would be left
 
 
 def test_changes_reach_every_run():

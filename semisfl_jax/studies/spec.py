@@ -136,7 +136,8 @@ class Study:
 
     def part(self, rows: Sequence[str], columns: Sequence[str]) -> Study:
         """The study restricted to some rows and columns, (): all, under a different name if any cell is left out; a
-        gain over a row that is left out is left out, too. UserError: no table has a row or column, or no cell is left.
+        gain over a row that is left out is left out, too, and where other tables compare rows, a table that has only
+        the row to compare with. UserError: no table has a row or column, or no cell is left.
         """
         rows = named(rows, (cell.row for cell in self.cells()), f'a row of {self.name}')
         columns = named(columns, (cell.column for cell in self.cells()), f'a column of {self.name}')
@@ -148,7 +149,9 @@ class Study:
             tables += [dataclasses.replace(table, cells=cells, reference=reference)] if cells else []
         if not tables:
             raise UserError(f'{self.name} has no cell in these rows and columns')
-        part = dataclasses.replace(self, tables=tuple(tables))
+        compared = max(len(table.rows) for table in tables) > 1
+        kept = tuple(table for table in tables if not compared or len(table.rows) > 1 or not table.reference)
+        part = dataclasses.replace(self, tables=kept)
         places = [[table.title, cell.row, cell.column] for table in tables for cell in table.cells]
         if len(places) == len(list(self.cells())):
             return part
