@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import json
 import math
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +33,7 @@ from semisfl_jax.core.machine import PRECISIONS
 from semisfl_jax.preview import program, targets
 from semisfl_jax.preview.program import Refused
 from semisfl_jax.preview.targets import HERE, TARGETS
+from semisfl_jax.training import checkpoint
 
 CONFIGS = {'cnn': 'svhn', 'vgg13': 'stl10', 'vgg16': 'image100'}  # of the other families: OTHERS
 OTHERS = 'cifar10'
@@ -147,10 +147,9 @@ def _words(record: dict[str, Any]) -> str:
 
 def run(todo: list[Cell], by_name: dict[str, Method], file: Path) -> Iterator[Cell]:
     """Compiles, and appends a line for every cell as soon as it is there."""
-    commit = subprocess.run(['git', 'rev-parse', '--short=12', 'HEAD'], capture_output=True, text=True).stdout.strip()
     for cell in todo:
         result = compile_cell(cell, by_name[cell.method])
-        record = {**cell._asdict(), **result, 'jax': jax.__version__, 'commit': commit}
+        record = {**cell._asdict(), **result, 'jax': jax.__version__, 'commit': checkpoint.commit()}
         with file.open('a') as lines:
             lines.write(json.dumps(record) + '\n')
         jax.clear_caches()

@@ -12,7 +12,6 @@ from semisfl_jax.algorithms import feddure
 from semisfl_jax.runs import Run
 from semisfl_jax.training import metrics
 from semisfl_jax.training.evaluation import GLOBAL_LOSS
-from semisfl_jax.training.metrics import LAST
 
 
 class Kind(NamedTuple):
@@ -42,7 +41,7 @@ def _accuracy(last: int) -> Callable[[Run, Any], float | None]:
 
 def _lacking(key: str) -> Callable[[Run, Any], float | None]:
     """100 % minus a share."""
-    return lambda run, _: None if (mean := _mean(run, key, LAST)) is None else 100.0 * (1.0 - mean)
+    return lambda run, _: None if (mean := _mean(run, key, metrics.LAST)) is None else 100.0 * (1.0 - mean)
 
 
 def _accuracy_after(run: Run, target: float) -> float | None:
@@ -105,7 +104,7 @@ _WEIGHT = 'mean weight of pseudo-labels'
 _WEIGHTS = [f'weight_{kind}_visit_{first}' for kind in ('right', 'wrong') for first in feddure.VISITS]
 KINDS = {
     'accuracy': Kind('test accuracy after the last round', '%', _accuracy(1)),
-    'late_accuracy': Kind(f'test accuracy, mean of the last {LAST} evaluations', '%', _accuracy(LAST)),
+    'late_accuracy': Kind(f'test accuracy, mean of the last {metrics.LAST} evaluations', '%', _accuracy(metrics.LAST)),
     'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
     'loss': Kind('objective F of all clients after the last round', 'nats', _mean_of(GLOBAL_LOSS, 1)),
     'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation),
@@ -117,9 +116,9 @@ KINDS = {
     ),
     'gigabytes': Kind('traffic to a target accuracy', 'GiB', _until(_gigabytes, 'bytes_up')),
     'all_gigabytes': Kind('traffic of the whole run', 'GiB', _all_gigabytes),
-    'masked_out': Kind(f'pseudo-labels below the threshold, last {LAST} rounds', '%', _lacking('mask_rate')),
+    'masked_out': Kind(f'pseudo-labels below the threshold, last {metrics.LAST} rounds', '%', _lacking('mask_rate')),
     **{tasks.score_key(name, tasks.score(name).name): kind for name, kind in _TASKS.items()},
     'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),
     **{key: Kind(f'{_WEIGHT}, all rounds that have any', '%', _mean_of(key, 0, 100.0), _WEIGHT) for key in _WEIGHTS},
-    'impurity': Kind(f'wrong among the confident, last {LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
+    'impurity': Kind(f'wrong among the confident, last {metrics.LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
 }

@@ -26,7 +26,6 @@ from semisfl_jax.studies import collect, plan, sweeps, tuned
 from semisfl_jax.studies.sweeps import Entry, Sweep
 from semisfl_jax.tasks import Score
 from semisfl_jax.training import checks, metrics
-from semisfl_jax.training.metrics import LAST
 
 if TYPE_CHECKING:
     from semisfl_jax.studies.engine import Failed, Session
@@ -170,7 +169,7 @@ def running_scores(folder: Path, seeds: Sequence[int], key: str) -> dict[int, fl
     for home in [folder / f'seed_{seed}' for seed in seeds] if len(seeds) > 1 else [folder]:
         evaluated = [record for record in metrics.read(home / 'metrics.jsonl') if record.get(key) is not None]
         values = [record[key] for record in evaluated]
-        means = [sum(values[max(0, n - LAST) : n]) / min(n, LAST) for n in range(1, len(values) + 1)]
+        means = [sum(values[max(0, n - metrics.LAST) : n]) / min(n, metrics.LAST) for n in range(1, len(values) + 1)]
         curves.append({record['round']: mean for record, mean in zip(evaluated, means, strict=True)})
     shared = sorted(set.intersection(*map(set, curves)))
     return {number: sum(curve[number] for curve in curves) / len(curves) for number in shared}
