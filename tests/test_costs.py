@@ -3,6 +3,8 @@
 import dataclasses
 import types
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,6 +32,21 @@ PAPER = {  # by the formulas in docs/costs.md: MiB down and up of a client, GiB 
     'stl10': (100.0, 92.2, 1.876, 3.362),
     'image100': (268.6, 368.7, 6.224, 6.285),
 }
+
+
+def test_operations_are_counted_on_the_cpu_wherever_a_run_is(monkeypatch):
+    """GPUs and TPUs count none of a program that is not compiled."""
+    seen = []
+
+    def product(x):
+        seen.append(jax.config.jax_default_device)
+        return x @ x
+
+    assert prices._operations(product, jnp.ones((3, 3))) == 2 * 3**3
+    assert [device.platform for device in seen] == ['cpu']
+    monkeypatch.setattr(jax, 'local_devices', lambda backend: jax.devices('no such platform'))
+    with pytest.raises(UserError, match='leaves out the CPU'):
+        prices._operations(product, jnp.ones((3, 3)))
 
 
 @pytest.mark.parametrize('name', slow_but(PAPER, 'svhn', 'cifar10'))

@@ -138,9 +138,20 @@ def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 
 
 def _operations(function: Callable, *arguments: Any) -> float:
-    analysis = jax.jit(function).lower(*arguments).cost_analysis()
+    with jax.default_device(_cpu()):  # plugins for accelerators cannot analyze a program that is not compiled
+        analysis = jax.jit(function).lower(*arguments).cost_analysis()
     assert analysis is not None
     return float(analysis.get('flops', 0.0))
+
+
+def _cpu() -> jax.Device:
+    try:
+        return jax.local_devices(backend='cpu')[0]
+    except RuntimeError:
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]  # JAX adds it when imported
+        raise UserError(
+            f"JAX_PLATFORMS={platforms} leaves out the CPU, on which costs are counted; add ',cpu', or unset it"
+        ) from None
 
 
 def _work(run: Callable, variables: Any, x: Any, of_inputs: bool = True) -> Work:
