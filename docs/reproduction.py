@@ -22,6 +22,7 @@ from semisfl_jax.core.errors import UserError, use_one_of
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'
 WIDTH = 110  # of a command
+DATA = {'cifar': ', with images that had been JPEGs'}  # scale -> how the data differ from the originals
 MARKS = {
     claims_lib.HOLDS: '✓',
     claims_lib.OPPOSITE: '✗',
@@ -72,7 +73,8 @@ def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
         first = shown.setdefault(claim['words'], _anchor(claim['name']))
         parts.append(f'> {claim["words"]}' if first == _anchor(claim['name']) else f'> As [above](#{first}).')
     words = f'{claim["where"][0].upper()}{claim["where"][1:]}. {claim.get("numbers", "")}'.strip()
-    parts.append(f'{words} **Here: {_counts(item)}.** {claim.get("again", "")}'.strip())
+    here = 'Here' + DATA.get(claim['study'].partition(':')[2], '')
+    parts.append(f'{words} **{here}: {_counts(item)}.** {claim.get("again", "")}'.strip())
     details = [table(item)] if item.comparisons else []
     if 'learned' in claim:
         details.append(claim['learned'].strip())
