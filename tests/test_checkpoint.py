@@ -77,6 +77,9 @@ def test_the_newest_checkpoint_comes_back(folder, tmp_path):
     restored = restore(folder)
     assert (restored.round, restored.notes) == (4, [NOTES])
     assert_equal(restored.states, [tree(4)])
+    checkpoint.remove_after(folder, 4)
+    save(folder, 2, {5: tree(5)})  # Orbax would not, beside the empty folder of a later round
+    assert checkpoint.rounds_saved(folder) == [4, 5]
 
 
 def test_a_full_disk_is_one_line(folder, monkeypatch):

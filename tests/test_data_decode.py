@@ -23,6 +23,11 @@ def test_decoding_restores_png_pixels(channels, size):
     np.testing.assert_array_equal(result, np.asarray(expected).reshape(result.shape))
 
 
+def test_of_sixteen_bits_the_upper_eight_are_read():
+    pixels = np.array([[0, 255, 256], [32768, 65279, 65535]], np.uint16)
+    np.testing.assert_array_equal(decode.decode(encoded(pixels), 0, 1)[..., 0], [[0, 0, 1], [128, 254, 255]])
+
+
 # --- the cache
 
 

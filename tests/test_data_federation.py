@@ -97,8 +97,11 @@ def test_host_and_device_give_a_round_the_same_images(setting):
 @pytest.mark.parametrize('residency', ['device', 'host'])
 def test_clients_that_know_all_labels_hold_what_they_hold_with_labels(setting, residency):
     dataset, partition, _ = setting
+    dataset = dataclasses.replace(dataset, train_labels=dataset.train_labels.astype(np.uint8))  # as MNIST's files
     (federation,) = data.build_federations(dataset, [partition], residency, all_labels=True)
     tables = federation.tables if residency == 'host' else federation
+    labels = federation.labels if residency == 'host' else tables.client_labels
+    assert labels.dtype == tables.server_labels.dtype == np.int32
     assert tables.size.tolist() == tables.labeled_size.tolist() == list(map(len, partition.client_index))
     np.testing.assert_array_equal(tables.index, tables.labeled_index)
     cohort = data.make_cohort(np.array([2, 5]), np.zeros(6, np.int32))

@@ -155,6 +155,11 @@ def test_what_a_folder_of_ones_own_lacks_is_named(imagenet):
     shutil.rmtree(imagenet / 'imagenet/val/n02')
     with pytest.raises(UserError, match='n02'):
         data.load(own(imagenet))
+    (imagenet / 'imagenet/val/n04').mkdir()
+    with pytest.raises(UserError, match="val/ has the class 'n04', train/ does not"):
+        data.load(own(imagenet))
+    with pytest.raises(UserError, match='no home folder of ~nobody_here'):
+        data.load(own(imagenet, image_folder='~nobody_here/x'))
     for name in ('n02', 'n03'):
         shutil.rmtree(imagenet / 'imagenet/train' / name)
     with pytest.raises(UserError, match='1 classes'):

@@ -115,9 +115,10 @@ def test_a_file_made_elsewhere_is_checked(tmp_path, part, message, caplog):
 
 def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
     dataset, _, made, path = saved
-    with pytest.raises(UserError, match=r'config\.data\.client_labels=40'):
-        data.load_for(path, dataset, config_of(partition='dirichlet'))
-    for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}, {'client_labels': -1}):
+    for refused in ({}, {'client_labels': -1}):
+        with pytest.raises(UserError, match=r'config\.data\.client_labels=40'):
+            data.load_for(path, dataset, config_of(partition='dirichlet', **refused))
+    for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}):
         data.load_for(path, dataset, config_of(partition='dirichlet', **accepted))
     data.save(dataclasses.replace(made, client_labeled_index=()), tmp_path / 'none.npz')
     with pytest.raises(UserError, match=r'config\.data\.client_labels=0'):

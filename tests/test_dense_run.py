@@ -168,7 +168,7 @@ def test_a_run_starts_with_the_encoders_of_another(tmp_path):
         ({'mfed__weight': 1.5}, 'mfed.weight=1.5'),
         ({'data__images_of_tasks': (10,)}, 'data.images_of_tasks=(10,)'),
         ({'data__images_of_tasks': (10, 4)}, 'gives depth 4 images for 5 clients'),
-        ({'data__images_of_tasks': (10, 999)}, 'data.images_of_tasks=999'),
+        ({'data__images_of_tasks': (10, 999)}, 'data.images_of_tasks gives depth 999 images, but'),
         ({**FEW, 'data__task_images': 'disjoint'}, "data.task_images='shared'"),
         ({'model__weights': '.'}, "model.weights='.'"),
     ],

@@ -71,6 +71,10 @@ def test_a_finished_run_gives_its_result_again(trained, capfd):
     assert equal(again.state, result.state)
     assert runs.files(folder) == before
     assert capfd.readouterr() == ('', '')
+    (folder / 'metrics.jsonl').rename(folder / 'away')
+    with pytest.raises(UserError, match=r'metrics\.jsonl does not have the rounds 1 to'):
+        assert sfl.train(config(), folder).metrics
+    (folder / 'away').rename(folder / 'metrics.jsonl')
 
 
 @pytest.mark.slow

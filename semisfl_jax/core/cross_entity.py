@@ -5,10 +5,10 @@ map runs them all, and one gradient of the whole computation gives the server's 
 contain an explicit counterpart that passes messages one by one and must agree.
 
 A `ClientAxis` may give this code only a shard of the clients, A' of A, and R = A' * B rows. Every loss is then the
-contribution of their rows to the mean. Three quantities span all clients: the server's gradient is a `psum` in each
-iteration, the teacher's keys and labels, with which every anchor is compared, are an `all_gather`, and the average of
-the bottoms is a `psum` at the end. Besides scalar counts and metrics, and what a labeler keeps of clients, nothing else
-leaves a client's device.
+contribution of their rows to the mean. Four quantities span all clients: the server's gradient and BatchNorm's
+statistics in its part are a `psum` in each iteration, the teacher's keys and labels, with which every anchor is
+compared, are an `all_gather`, and the average of the bottoms is a `psum` at the end. Besides masks, scalar counts and
+metrics, and what a labeler keeps of clients, nothing else leaves a client's device.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def check_file(path: str | os.PathLike, what: str, limit: float = math.inf) -> P
     """
     name = f"{what} '{path}'" if what else path
     try:
-        status = Path(path).expanduser().stat()
+        path = Path(path).expanduser()
+        status = path.stat()
     except (OSError, ValueError, RuntimeError) as error:  # missing, an impossible file name, ~ without a home directory
         reason = getattr(error, 'strerror', None) or error
         raise UserError(f'{name} cannot be read ({reason})' + ('; correct the path' if what else '')) from error
@@ -55,7 +56,7 @@ def check_file(path: str | os.PathLike, what: str, limit: float = math.inf) -> P
         raise UserError(f'{name} is {"a folder" if stat.S_ISDIR(status.st_mode) else "not a regular file"}; use a file')
     if status.st_size > limit:
         raise UserError(f'{name} has {size(status.st_size)}, at most {size(limit)} allowed; use another file')
-    return Path(path).expanduser()
+    return path
 
 
 def read(path: str | os.PathLike, what: str = '', limit: float = math.inf) -> bytes:
@@ -134,7 +135,7 @@ def write_json(path: Path, value: Any) -> None:
     write(path, (json.dumps(value, indent=2) + '\n').encode())
 
 
-def parse_json(text: bytes, what: str) -> Any:
+def parse_json(text: bytes, what: str, advice: str = '') -> Any:
     """The JSON value of `text`.
 
     Raises:
@@ -147,7 +148,7 @@ def parse_json(text: bytes, what: str) -> Any:
     try:
         return json.loads(text, parse_constant=refuse)
     except (ValueError, RecursionError) as error:  # not UTF-8, not JSON, or nested too deeply
-        raise UserError(f'{what} is not JSON ({error})') from error
+        raise UserError(f'{what} is not JSON ({error}){advice}') from error
 
 
 def read_object(path: Path) -> dict[str, Any]:

@@ -73,12 +73,14 @@ def host_memory() -> int | None:
 def device_memory() -> int | None:
     """Bytes that JAX may hold on one accelerator. None: unknown, or a CPU, which uses host memory."""
     device = jax.local_devices()[0]
-    if device.platform == 'cpu':
-        return None
-    try:
-        return (device.memory_stats() or {}).get('bytes_limit')
-    except (NotImplementedError, jax.errors.JaxRuntimeError):
-        return None
+    return None if device.platform == 'cpu' else memory_stats(device).get('bytes_limit')
+
+
+def memory_stats(device: jax.Device) -> dict[str, int]:
+    """What JAX knows of the memory of a device; {} for a CPU, and where the backend does not say."""
+    with suppress(NotImplementedError, jax.errors.JaxRuntimeError):
+        return device.memory_stats() or {}
+    return {}
 
 
 def _limits_of_container() -> Iterator[int]:

@@ -203,7 +203,7 @@ def step_key(key: Array, number: Array) -> Array:
 
 def steps_at_once(images: Array, views: int) -> int:
     """The number of steps, each with `views` views of `images` [..., H, W, C] uint8, whose views are computed together,
-    at least 1; they are the same bits.
+    at least 1; of any number the views are the same bits.
 
     On a CPU the views of a batch are made in its step, while its images are in the cache. On GPUs and TPUs, launching
     the thirty or more small kernels of the views takes longer than computing them.

@@ -1,7 +1,8 @@
 """The teacher: the moving average of the student (Section III), its pseudo-labels and their quality.
 
-Labels are computed in evaluation mode (running BatchNorm statistics, no dropout); published code of full-model methods
-computes them in training mode, in one batch with the training rows (docs/ledger.md).
+Labels are computed in evaluation mode (running BatchNorm statistics, no dropout), unless `client_teacher_bn` is
+'train'; published code of full-model methods computes them in training mode, in one batch with the training rows
+(docs/ledger.md).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.core import trees
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array, Metrics, Tree
 
@@ -33,7 +33,7 @@ def ema_coefficient(t: Array, decay: float, warmup: bool) -> Array:
 def ema(teacher: Tree, student: Tree, keep: Array | float) -> Tree:
     """`keep` * teacher + (1 - `keep`) * student over parameters and BatchNorm statistics alike."""
     chex.assert_trees_all_equal_shapes_and_dtypes(teacher, student)
-    return trees.mix(teacher, student, keep)
+    return jax.tree.map(lambda a, b: keep * a + (1.0 - keep) * b, teacher, student)
 
 
 def hard_labels(logits: Array, threshold: float) -> tuple[Array, Array]:

@@ -32,11 +32,6 @@ def weighted_mean(tree: Tree, weight: Array, otherwise: Tree, psum: Callable = l
     return jax.tree.map(lambda mean, fallback: jnp.where(total > 0, mean, fallback), means, otherwise)
 
 
-def mix(old: Tree, new: Tree, keep: Array | float) -> Tree:
-    """`keep` * old + (1 - `keep`) * new, leaf by leaf."""
-    return jax.tree.map(lambda a, b: keep * a + (1.0 - keep) * b, old, new)
-
-
 def gather(tree: Tree, ids: Array) -> Tree:
     """The rows of some clients: leaves [N, ...] and ids [A] -> leaves [A, ...]."""
     return jax.tree.map(lambda x: x[ids], tree)

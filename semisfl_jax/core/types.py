@@ -9,6 +9,8 @@ Letters used in shapes, here and in every docstring of the package:
     D   features at the cut, flattened                 P   width of the projection
     T   dense tasks; client n works on task n mod T
     Q   slots of one feature queue
+
+Where a docstring says so, R are rows or trials, and T references, iterations or rounds.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import warn
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
@@ -38,7 +39,7 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
     {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps [n, H, W] uint8 of dense tasks under
     `dataset.target_key`, and test_sizes [m, 2] int32 if these have sizes of their own.
     """
-    root = Path(cache_dir).expanduser() if cache_dir else default_dir()
+    root = file_io.expand_home(cache_dir, 'config.data.cache_dir') if cache_dir else default_dir()
     entry = root / source.key
     if cached := _read(entry, source):
         return cached

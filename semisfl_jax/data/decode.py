@@ -62,7 +62,13 @@ def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.n
 
     `size`: side to resize to, 0 to keep. UserError: the file is not a readable image.
     """
-    pixels = read_image(encoded, lambda image: np.asarray(resize(image.convert(MODES[channels]), size)))
+
+    def convert(image: Image.Image) -> np.ndarray:
+        if image.mode.startswith('I'):  # gray levels of 16 bits, which Pillow would clip to 255
+            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+        return np.asarray(resize(image.convert(MODES[channels]), size))
+
+    pixels = read_image(encoded, convert)
     return pixels.reshape(*pixels.shape[:2], channels)
 
 

@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax.core import rng
+from semisfl_jax.core.clients import shard
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
 
-
-def _whole(shape: tuple[int, ...], fetch: Callable[[slice], np.ndarray]) -> Array:
-    return jnp.asarray(fetch(slice(None)))
+_whole = partial(shard, None)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,13 +137,14 @@ def build_federations(
         )
     ]
     if on_host:
-        return [HostFederation(each, dataset.train_images, dataset.train_labels, targets) for each in federations]
+        labels = dataset.train_labels.astype(np.int32, copy=False)
+        return [HostFederation(each, dataset.train_images, labels, targets) for each in federations]
     return federations
 
 
 def _arrays(dataset: Dataset, rows: np.ndarray) -> tuple[Array, Array]:
     """Images [n, H, W, C] and labels [n] of some rows of the training set, on the device."""
-    return jnp.asarray(dataset.train_images[rows]), jnp.asarray(dataset.train_labels[rows])
+    return jnp.asarray(dataset.train_images[rows]), jnp.asarray(dataset.train_labels[rows], jnp.int32)
 
 
 def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -33,11 +33,16 @@ def find_own(options: ConfigDict) -> Source:
             else 'image_folder=DIR, with train/ and test/'
         )
         raise UserError(f"data set '{FOLDER}' needs --config.data.{key}")
-    folder = Path(options.image_folder).expanduser()
+    folder = file_io.expand_home(options.image_folder, 'config.data.image_folder')
     test = next((name for name in ('test', 'val', 'valid') if (folder / name).is_dir()), 'test')
     classes = _classes(folder, ('train', test))
     if len(classes) < 2:
         raise UserError(f"config.data.image_folder '{folder}' has {len(classes)} classes in train/: use two or more")
+    if unknown := sorted({*_classes(folder, (test, 'train'))} - {*classes}):
+        raise UserError(
+            f"config.data.image_folder '{folder}': {test}/ has the class '{unknown[0]}', train/ does not; add images "
+            'there, or remove it'
+        )
     return source(FOLDER, folder, ('train', test), classes, options.image_size)
 
 
@@ -52,11 +57,11 @@ def find_cinic10(options: ConfigDict) -> Source:
             return tfds_source.find(CINIC10, options.data_dir, options.image_size)
         except UserError as error:
             raise UserError(
-                "data set 'cinic10' cannot be read from config.data.data_dir: download it "
+                f"data set 'cinic10' cannot be read from config.data.data_dir ({error}); download it "
                 '(https://doi.org/10.7488/ds/2448) and set --config.data.image_folder to the directory with train/ and '
                 'test/, or use --config.data.fake=True'
             ) from error
-    folder, splits = Path(options.image_folder).expanduser(), ('train', 'test')
+    folder, splits = file_io.expand_home(options.image_folder, 'config.data.image_folder'), ('train', 'test')
     _classes(folder, splits)
     return source(CINIC10, folder, splits, CINIC10_CLASSES, options.image_size or KNOWN[CINIC10].image[0])
 
@@ -73,7 +78,7 @@ def find_image100(options: ConfigDict) -> Source:
     size, wanted = options.image_size or KNOWN[IMAGE100].image[0], KNOWN[IMAGE100].classes
     classes = _read_classes(options.class_list) if options.class_list else ()
     if options.image_folder:
-        folder, splits = Path(options.image_folder).expanduser(), ('train', 'val')
+        folder, splits = file_io.expand_home(options.image_folder, 'config.data.image_folder'), ('train', 'val')
         present = _classes(folder, splits)
         if not classes and len(present) != wanted:
             raise UserError(
@@ -98,7 +103,7 @@ def _read_classes(path: str) -> tuple[str, ...]:
 
 
 def _classes(folder: Path, splits: tuple[str, str]) -> tuple[str, ...]:
-    """The directories of the training split; UserError: a split is missing."""
+    """The directories of the first split; UserError: a split is missing."""
     if not all((folder / split).is_dir() for split in splits):
         raise UserError(f"config.data.image_folder '{folder}' must have the directories {splits[0]}/ and {splits[1]}/")
     return tuple(sorted(entry.name for entry in (folder / splits[0]).iterdir() if entry.is_dir()))

@@ -1,7 +1,8 @@
 """The split of the training images between the server (labeled) and every client (Section V; docs/ledger.md).
 
-A partition is disjoint, and complete except for the labeled images that `federation.ignored_labeled` 'dropped'
-discards, for what `data.num_unlabeled` leaves out, and for validation images (`data.num_validation`).
+Except with dense tasks (below), a partition is disjoint, and complete but for the labeled images that
+`federation.ignored_labeled` 'dropped' discards, for what `data.num_unlabeled` leaves out, and for validation images
+(`data.num_validation`).
 `settings` has what it is made from, `partitioners` the rules. A partition is a function of the configuration
 alone: the only source of randomness is `config.data.partition_seed`, or `config.seed` if that is -1.
 """
@@ -243,11 +244,15 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
     remaining = np.array([len(rows) for rows in pool])
     available = int(remaining.sum())
     wanted = chosen.get('num_unlabeled', available)
-    of_tasks = 'data.images_of_tasks' if 'images_of_tasks' in chosen else 'data.num_unlabeled'
-    for key, value in (('federation.num_clients', chosen['num_clients']), (of_tasks, wanted)):
-        if value > available:
-            advice = 'use fewer, or fewer labels' if available else 'use fewer labels'
-            raise UserError(f'config.{key}={value}: only {available:,} unlabeled images are left; {advice}')
+    for key, value in (('federation.num_clients', chosen['num_clients']), ('data.num_unlabeled', wanted)):
+        if value <= available:
+            continue
+        if task := chosen.get('task'):
+            key, what = (key, 'clients') if 'clients' in key else ('data.images_of_tasks', 'images')
+            use = f'{available:,} images have a truth for it; use fewer'
+            raise UserError(f'config.{key} gives {task} {value:,} {what}, but {use}')
+        advice = 'use fewer, or fewer labels' if available else 'use fewer labels'
+        raise UserError(f'config.{key}={value}: only {available:,} unlabeled images are left; {advice}')
     used = largest_remainder(remaining, wanted)
     return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
 
@@ -303,7 +308,7 @@ def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
     by_task, counts = [], chosen.get('images_of_tasks', [0] * len(names))
     for name, known, count in zip(names, rows, counts, strict=True):
         seed = int(rng.host(chosen['seed'], 'task', name).integers(2**31))
-        used = {'num_unlabeled': count} if count else {}
+        used = {'task': name} | ({'num_unlabeled': count} if count else {})
         of_task = _make(
             dataclasses.replace(dataset, train_labels=dataset.train_labels[known]),
             {**chosen, **used, 'seed': seed, 'num_clients': chosen['num_clients'] // len(names)},

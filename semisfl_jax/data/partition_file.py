@@ -19,8 +19,9 @@ from semisfl_jax.data.partition import UNUSED, Partition, settings
 MOST_BYTES = 2**30  # four bytes per image: enough for all of ImageNet-21k
 
 
-def save(partition: Partition, path: str | os.PathLike) -> None:
-    """Writes a partition atomically; equal partitions give equal bytes. UserError: the file cannot be written."""
+def save(partition: Partition, path: str | os.PathLike, option: str = 'file') -> None:
+    """Writes a partition atomically; equal partitions give equal bytes. UserError: the file cannot be written, with the
+    advice to choose another `option`."""
     meta = {
         'format': 1,
         'dataset': partition.dataset,
@@ -40,7 +41,7 @@ def save(partition: Partition, path: str | os.PathLike) -> None:
         arrays['validation_index'] = partition.validation_index.astype(np.int32)
     written = io.BytesIO()
     np.savez(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
-    with file_io.writing('file'):
+    with file_io.writing(option):
         file_io.write(Path(path), written.getvalue())
 
 
@@ -99,7 +100,7 @@ def _misfits(partition: Partition, dataset: Dataset, config: ConfigDict, given: 
     if held_out != config.data.num_validation:
         use = f'--config.data.num_validation={held_out}' + ('' if held_out else " and data.eval_split='test'")
         yield f'holds out {held_out} validation images, not {config.data.num_validation}: set {use}'
-    if labels and not asked:
+    if labels and asked < 1:
         yield f'has {labels} images with labels at the clients: set --config.data.client_labels={labels}'
     if not labels and asked > 0 and config.federation.mu:
         yield f'has no labels at the clients, not {asked}: set --config.data.client_labels=0'

@@ -72,7 +72,8 @@ def find(options: ConfigDict) -> Source:
             f"data set '{NAME}' needs --config.data.image_folder, the folder of PASCAL_MT.tgz (Maninis et al., 2019), "
             'with ImageSets/Context/train.txt and JPEGImages/, or --config.data.fake=True for synthetic images'
         )
-    folder, size = Path(options.image_folder).expanduser(), options.image_size or KNOWN[NAME].image[0]
+    folder = file_io.expand_home(options.image_folder, 'config.data.image_folder')
+    size = options.image_size or KNOWN[NAME].image[0]
     ids = {split: _ids(folder, split) for split in SPLITS}
     listing = {
         path: _sizes(path) for places in PLACES.values() for path in ((folder / place).parent for place in places)

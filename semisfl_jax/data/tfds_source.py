@@ -14,13 +14,13 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
+from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, did_you_mean, first_line
 from semisfl_jax.data import dataset, maps
 from semisfl_jax.data.catalog import KNOWN
@@ -93,7 +93,7 @@ def open_builder(name: str, data_dir: str) -> Builder:
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
-    directory = str(Path(directory).expanduser()) if '://' not in directory else directory
+    directory = directory if '://' in directory else str(file_io.expand_home(directory, 'config.data.data_dir'))
     builder = _open(name, directory)
     with _quiet():
         prepared = builder.is_prepared()

@@ -57,10 +57,15 @@ def open_manager(folder: Path, max_to_keep: int) -> CheckpointManager:
 
 def rounds_saved(folder: Path) -> list[int]:
     """The rounds for which `folder` holds a checkpoint, oldest first. Other contents are ignored."""
+    return [number for number in _numbers(folder) if any((folder / str(number)).iterdir())]
+
+
+def _numbers(folder: Path) -> list[int]:
+    """The folders in `folder` that Orbax takes for checkpoints, empty or not."""
     if not folder.is_dir():
         return []
     numbered = [path for path in folder.iterdir() if path.name.isascii() and path.name.isdigit() and path.is_dir()]
-    return sorted(int(path.name) for path in numbered if path.name[0] != '0' and any(path.iterdir()))
+    return sorted(int(path.name) for path in numbered if path.name[0] != '0')
 
 
 def save(
@@ -169,8 +174,9 @@ def read_encoder(folder: Path, round_number: int, tasks: Sequence[str]) -> dict[
 
 
 def remove_after(folder: Path, round_number: int) -> None:
-    """Removes the checkpoints after round `round_number`; a run that resumes from there writes them again."""
-    for number in rounds_saved(folder):
+    """Removes the checkpoints after round `round_number`; a run that resumes from there writes them again. Also empty
+    folders, beside which Orbax would save nothing."""
+    for number in _numbers(folder):
         if number > round_number:
             shutil.rmtree(folder / str(number))
 

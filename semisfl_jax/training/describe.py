@@ -29,7 +29,11 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     tasks = config.data.tasks
     kinds = f'{count(len(tasks), "task")}: {", ".join(tasks)}' if tasks else ''
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
-    clients = describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
+    clients = 'no clients'
+    if experiment.method.clients:
+        clients = f'{partition.num_clients} clients, '
+        clients += describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
+        clients += f', {config.federation.num_active} active in a round'
     parameters = sum(leaf.size for leaf in jax.tree.leaves(trainable(experiment.state_shapes.student)))
     device = jax.devices()[0]
     devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
@@ -39,8 +43,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
         f'algorithm  {config.algorithm}, {count(config.rounds, "round")}, {seeds}',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
-        f'split      {labeled} at the server; {partition.num_clients} clients, '
-        f'{clients}, {config.federation.num_active} active in a round, {_origin(config, len(trials))}',
+        f'split      {labeled} at the server; {clients}, {_origin(config, len(trials))}',
         f'model      {config.model.name}, {parameters:,} parameters{" of all tasks" if tasks else ""}',
         f'device     {device.platform} ({device.device_kind}){devices}',
     ]

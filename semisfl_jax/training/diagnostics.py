@@ -16,7 +16,7 @@ that the method has.
     queue_levels     [V]             names: 'supervised' and 'unlabeled', or 'ring'
     queue            [V, 2, K+1, K]  slots before the queue was emptied at the end of the round: not confident or
                                      confident, true class, label
-    queue_empty      [V]             slots never written in that round
+    queue_empty      [V]             slots not written since the queue was emptied
     pieces           [3]             names: 'bottom', 'top', 'proj'
     distance         [3]             Euclidean distance of teacher and student parameters
     norm             [3]             Euclidean norm of the student's parameters
@@ -83,7 +83,7 @@ def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:
     Raises:
       UserError: the file is missing or damaged.
     """
-    path = _path(Path(folder).expanduser(), round_number)
+    path = _path(file_io.expand_home(folder, 'the run'), round_number)
     try:
         with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
             return {name: entries[name] for name in entries.files}

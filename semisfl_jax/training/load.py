@@ -177,10 +177,10 @@ class Result:
 
 def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Result:
     """The result of a run of `config` (resolved) that an earlier call finished, from its summary.json."""
-    homes = outputs.trial_folders(folder, config)
+    homes, rounds = outputs.trial_folders(folder, config), summary['rounds']
 
     def records() -> list[Records]:
-        return hosts.from_first(lambda: [metrics.read(home / 'metrics.jsonl', summary['rounds']) for home in homes])
+        return hosts.from_first(lambda: [metrics.check_rounds(home / 'metrics.jsonl', rounds) for home in homes])
 
     def state() -> Any:
         states = [load_trained(home).state for home in homes]

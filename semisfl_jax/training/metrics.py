@@ -93,7 +93,7 @@ def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:
     """
     records = []
     for number, text in enumerate(_lines(path)[:rounds], start=1):
-        record = file_io.parse_json(text, f'{path}, line {number},')
+        record = file_io.parse_json(text, f'{path}, line {number},', '; restore the file from a copy')
         if not isinstance(record, dict) or type(record.get('round')) is not int:
             raise UserError(f'{path}, line {number}, has no round; restore the file from a copy')
         records.append(record)
@@ -104,17 +104,19 @@ def _lines(path: Path) -> list[bytes]:
     return file_io.read(path).split(b'\n')[:-1] if os.path.lexists(path) else []
 
 
-def check_rounds(path: Path, rounds: int) -> None:
-    """Makes sure that metrics.jsonl holds rounds 1 .. `rounds`, and possibly later ones, which a run may rewrite.
+def check_rounds(path: Path, rounds: int) -> list[dict[str, Any]]:
+    """The rounds 1 .. `rounds` of metrics.jsonl, which may hold later ones, too, that a run may rewrite.
 
     Raises:
-      UserError: it does not, or was not written by a run.
+      UserError: it does not hold these, or was not written by a run.
     """
-    if [record['round'] for record in read(path, rounds)] != list(range(1, rounds + 1)):
+    records = read(path, rounds)
+    if [record['round'] for record in records] != list(range(1, rounds + 1)):
         raise UserError(
-            f'{path} does not have the rounds 1 to {rounds} that the checkpoint includes; restore the file, or start '
-            'again in another --workdir'
+            f'{path} does not have the rounds 1 to {rounds} that the run has; restore the file, or start again in '
+            'another --workdir'
         )
+    return records
 
 
 def truncate(path: Path, rounds: int) -> None:
@@ -241,7 +243,7 @@ def summarize_trial(
     config, headline = experiment.config, experiment.headline
     trivial = {name: {key: plain(v) for key, v in scores.items()} for name, scores in trivial_scores.items()}
     device = jax.devices()[0]
-    on_device = (device.memory_stats() or {}).get('peak_bytes_in_use')
+    on_device = machine.memory_stats(device).get('peak_bytes_in_use')
     resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == 'darwin' else 1024)
     return {
         'algorithm': config.algorithm,

@@ -105,7 +105,7 @@ def lock_folder(folder: Path, config: ConfigDict, partition: data.Partition | No
             check_folder(folder, config)  # again: another process may have been here since
             file_io.write_json(folder / 'config.json', config.to_dict())
             if partition and not (folder / 'partition.npz').exists():
-                data.save(partition, folder / 'partition.npz')
+                data.save(partition, folder / 'partition.npz', '--workdir')
         yield
 
 
