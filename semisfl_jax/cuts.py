@@ -12,6 +12,7 @@ import dataclasses
 import sys
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -187,6 +188,7 @@ def _write(command: command_line.Command) -> None:
 
 def main(argv: list[str]) -> int:
     """Runs the command line `argv` (program name first); returns the exit status."""
+    jax.config.update('jax_platforms', 'cpu')  # costs are counted there; a GPU is not to be taken from others
     return command_line.main(argv, __doc__, lambda: _write(command_line.parse(argv)), needs_words=True)
 
 

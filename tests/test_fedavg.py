@@ -2,6 +2,7 @@
 
 import dataclasses
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -29,6 +30,7 @@ def test_rows_of_a_cohort_go_back_where_they_came_from():
     new = {'w': jnp.array([[60.0, 70.0], [20.0, 30.0], [-1.0, -1.0]])}
     expected = [[0, 1], [20, 30], [4, 5], [60, 70], [8, 9]]
     np.testing.assert_array_equal(trees.scatter(tree, ids, new, weight)['w'], expected)
+    assert 'unique_indices = true' in jax.jit(trees.scatter).lower(tree, ids, new, weight).as_text()
     assert trees.scatter((), ids, (), weight) == ()
 
 

@@ -253,7 +253,8 @@ def label_images(
         logits, _ = core.forward(model, student, x, None, False)
         labels, confident = assign_pseudo_labels(parts.hparams, logits, federation.client_labels[rows])
         batch_labels = jnp.where(positions < size, labels, 0), confident & (positions < size)
-        return jax.tree.map(lambda old, new: old.at[positions].set(new, mode='drop'), all_labels, batch_labels)
+        written = {'mode': 'drop', 'unique_indices': True}
+        return jax.tree.map(lambda old, new: old.at[positions].set(new, **written), all_labels, batch_labels)
 
     empty = jnp.zeros(inputs.rows.shape, jnp.int32), jnp.zeros(inputs.rows.shape, bool)
     return jax.lax.fori_loop(0, -(-size // batch), label_batch, empty)

@@ -46,8 +46,11 @@ def scatter(tree: Tree, ids: Array, new: Tree, weight: Array, all_gather: Callab
     leaves = jax.tree.leaves(tree)
     if not leaves:
         return tree
-    places, new = all_gather((jnp.where(weight > 0, ids, leaves[0].shape[0]), new))  # past the end: dropped
-    return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop'), tree, new)
+    weight, ids, new = all_gather((weight, ids, new))
+    past = leaves[0].shape[0] + jnp.arange(len(ids), dtype=ids.dtype)  # rows there are dropped
+    places = jnp.where(weight > 0, ids, past)
+    # All differ, and said so: a deterministic program for a GPU would otherwise sort every number of the rows.
+    return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop', unique_indices=True), tree, new)
 
 
 def squared_distance(tree: Any, other: Any) -> Array | int:

@@ -44,8 +44,9 @@ from semisfl_jax.training.memory import Memory
 
 Shape = jax.ShapeDtypeStruct
 _LOWERED_FOR = {'cpu': 'cpu', 'gpu': 'cuda', 'tpu': 'tpu'}
-# Autotuning would run kernels on the device. A run does it, so kernels of products may differ from those seen here.
-_OPTIONS: dict[str, dict[str, str | int]] = {'gpu': {'xla_gpu_autotune_level': 0}}
+# Autotuning would run kernels on the device, and without it Triton's products may not compile. A run has both, so its
+# kernels of products may differ from those seen here.
+_OPTIONS: dict[str, dict[str, str | int]] = {'gpu': {'xla_gpu_autotune_level': 0, 'xla_gpu_enable_triton_gemm': False}}
 _COLLECTIVE = re.compile(r' (all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(')
 
 
