@@ -1,11 +1,13 @@
-"""Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] [--csv=FILE] RUN [RUN ...]
+"""Puts finished runs side by side: python -m semisfl_jax.compare [--last=N] [--csv=FILE] [--import=FILE.py] RUN
+[RUN ...]
 
 A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
 the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
 the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
-others; for every two groups that share two seeds or more, the mean of the paired differences over these. Scores of
-validation images (data.eval_split) are named so, and never set against those of test images. Of dense tasks, the scores
-of trivial predictions stand beside them. With --csv, the same numbers are written to a file, a line each.
+others; for every two groups that share two seeds or more, the mean of the paired differences over these, with its 95 %
+interval. Scores of validation images (data.eval_split) are named so, and never set against those of test images. Of
+dense tasks, the scores of trivial predictions stand beside them. With --csv, the same numbers are written to a file, a
+line each. If a method is yours, --import runs the file that registers it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 from absl import flags
+from scipy import special
 
 from semisfl_jax import tasks
 from semisfl_jax.config import command_line
@@ -43,6 +46,8 @@ class Mean(NamedTuple):
     mean: float  # in the unit of the score: %
     standard_error: float  # NaN for one seed
     seeds: int
+    low: float = math.nan  # of the 95 % interval of a difference, by Student's t
+    high: float = math.nan
 
 
 def scores(run: Run, last: int) -> dict[str, float]:
@@ -89,8 +94,9 @@ def differences(groups: Groups, scored: Scored) -> list[Mean]:
             continue
         of_runs = [[scored[group[seed].folder][group[seed].key] for seed in shared] for group in (first, second)]
         values = [one - other for one, other in zip(*of_runs, strict=True)]
-        keys = runs[0].key, runs[-1].key
-        rows.append(Mean(a, b, *keys, runs[0].eval_split, *mean_and_error(values), len(shared)))
+        keys, (mean, error) = (runs[0].key, runs[-1].key), mean_and_error(values)
+        half = error * special.stdtrit(len(shared) - 1, 0.975)
+        rows.append(Mean(a, b, *keys, runs[0].eval_split, mean, error, len(shared), mean - half, mean + half))
     return rows
 
 
@@ -113,8 +119,11 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
         if fewest < last:
             lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
     for row in between:
-        change = f'{row.mean:+.2f} ± {row.standard_error:.2f} ({row.seeds} seeds, paired)'
-        lines.append(f'difference [{row.group}] - [{row.minus}]: {change}')
+        outputs = [judged.output for judged in map(tasks.split_key, (row.key, row.minus_key)) if judged]
+        marks = ['', ''] if len({*outputs}) == 1 else [f', {output}' for output in outputs]
+        change = f'{row.mean:+.2f} ± {row.standard_error:.2f} [{row.low:+.2f}, {row.high:+.2f}]'
+        what = f'[{row.group}{marks[0]}] - [{row.minus}{marks[1]}]'
+        lines.append(f'difference {what}: {change} ({row.seeds} seeds, paired, 95 % interval)')
     if len({run.eval_split for run in runs}) > 1:
         lines.append('scores of validation images and of test images are not compared with each other')
     return [*lines, '* headline model of the method'], [*of_models, *trivially, *between]

@@ -13,12 +13,14 @@ from absl import flags
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line, keys
+from semisfl_jax.config import command_line, keys, load
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import MODELS
 from semisfl_jax.tasks import ACCURACY, Score, score_key
 from semisfl_jax.training import metrics
+
+LONGEST = 2**24  # bytes of a Python file
 
 
 class Run(NamedTuple):
@@ -55,11 +57,14 @@ class Run(NamedTuple):
 
 
 def folders(values: flags.FlagValues, argv: Sequence[str]) -> list[Path]:
-    """The folders that a command line names beside its flags, `values`. UserError: there is none, or a flag that
-    `values` does not define, or with an invalid value."""
+    """The folders that a command line names beside its flags, `values` and --import, a file that registers a user's
+    methods, which is executed. UserError: there is none, or a flag that is not defined, or with an invalid value."""
+    flags.DEFINE_string('import', '', 'a Python file', flag_values=values)
     words = command_line.own_flags(values, argv, others=False)[1:]
     if not words:
         raise UserError('no run is named; give the folders of runs')
+    if own := values['import'].value:
+        load.run_file(file_io.check_file(own, '--import', LONGEST))
     return [file_io.expand_home(word, 'the folder') for word in words]
 
 

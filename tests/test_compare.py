@@ -60,7 +60,9 @@ def test_groups_means_errors_and_paired_differences(tmp_path, printed):
         '* algorithm=supervised_only: student 82.50 ± 2.50 % (2 seeds)',
         '  algorithm=supervised_only: teacher 30.00 ± 0.00 % (2 seeds)',
     ]
-    assert 'difference [algorithm=semisfl] - [algorithm=supervised_only]: +8.50 ± 1.50 (2 seeds, paired)' in lines
+    # Student's t with one degree of freedom: 12.706
+    change = '+8.50 ± 1.50 [-10.56, +27.56] (2 seeds, paired, 95 % interval)'
+    assert f'difference [algorithm=semisfl, teacher] - [algorithm=supervised_only, student]: {change}' in lines
     rows = list(csv.DictReader(file.read_text().splitlines()))
     assert [list(row.values())[:5] + [row['seeds']] for row in rows[3:]] == [
         ['algorithm=supervised_only', '', 'teacher_accuracy', '', 'test', '2'],
@@ -153,4 +155,4 @@ def test_differences_are_over_shared_seeds_of_which_there_are_two(tmp_path, prin
     runs_of |= {('splitfed', 1): 0.5, ('splitfed', 2): 0.5, ('splitfed', 3): 0.9}
     folders = [write(tmp_path / f'{name}{n}', n, name, accuracies([x])) for (name, n), x in runs_of.items()]
     (line,) = [line for line in printed(*folders) if line.startswith('difference')]
-    assert '[algorithm=semisfl] - [algorithm=splitfed]: +20.00 ± 10.00 (2 seeds, paired)' in line
+    assert '[algorithm=semisfl] - [algorithm=splitfed]: +20.00 ± 10.00 [-107.06, +147.06] (2 seeds' in line

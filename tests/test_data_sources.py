@@ -113,6 +113,7 @@ def test_digits_are_resized_then_padded():
         ({'name': 'digits', 'pad_to': 7}, 'pad_to=7 .*8x8'),
         ({'name': 'pascal_context', 'fake': True, 'fake_size': 30, 'image_size': 8, 'pad_to': 16}, 'pad_to=16'),
         ({'name': 'flowers', 'fake': True}, "'flowers'"),
+        ({'name': 'MNIST'}, "'MNIST' .*write 'mnist'"),
         ({'name': 'mnist', 'fake_size': 100}, 'fake_size'),
         ({'name': 'digits', 'image_folder': '/x'}, "image_folder .*'digits'"),
         ({'name': 'digits', 'class_list': 'x.txt'}, "class_list .*'digits'"),

@@ -151,7 +151,7 @@ def test_the_commands_of_the_pages_are_valid(monkeypatch):
 def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_path):
     """In one folder, with mine.py, the method of your-own.md."""
     monkeypatch.chdir(tmp_path)
-    names = {'your-own.md': ['digits_mine'], 'studies.md': ['queue', 'study_mine'], 'sweeps.md': ['sweep_mine']}
+    names = {'your-own.md': ['digits_mine'], 'studies.md': ['queues', 'study_mine'], 'sweeps.md': ['sweep_mine']}
     files = {'mine': blocks('your-own.md')[0]}
     for page, of_page in names.items():
         bodies = [body for _, body in FENCE.findall((ROOT / 'docs' / page).read_text()) if 'def get_config' in body]
@@ -164,11 +164,12 @@ def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_
     def parse(name):
         return command_line.parse(['launch.py', f'--config={name}'], studies=True).config
 
-    for study in (parse('queue.py:smoke').study, parse('study_mine.py').study):
+    for study, cells in ((parse('queues.py:smoke').study, 4), (parse('study_mine.py').study, 6)):
         spec.check(study)
         plan.check(study)
-        assert len(list(study.cells())) == 4
-    assert [entry.title for entry in parse('sweep_mine.py').sweep.entries] == ['Mean teacher', 'SemiSFL', 'FedAvg, UDA']
+        assert len(list(study.cells())) == cells
+    titles = [entry.title for entry in parse('sweep_mine.py').sweep.entries]
+    assert titles == ['Mean teacher', 'SemiSFL', 'Supervised-only']
 
 
 @pytest.mark.slow

@@ -331,3 +331,11 @@ def test_seeds_share_a_program_where_models_are_small():
     full = study('table2', 'full').tables[0]
     assert [job.seeds for job in plan.jobs_of(full.at('SemiSFL', 'SVHN'))] == [tuple(range(10))]
     assert [job.seeds for job in plan.jobs_of(full.at('SemiSFL', 'CIFAR-10'))] == [(seed,) for seed in range(10)]
+
+
+@pytest.mark.parametrize(
+    ('word', 'names'),
+    [('no queue', ('no queue',)), ('5', ('5',)), ('A,no queue', ('A,no queue',)), ("'A, B','C'", ('A, B', 'C'))],
+)
+def test_rows_need_no_quotation_marks(word, names):
+    assert parse('parts', 'smoke', f'--config.study_rows={word}').config.study_rows == names

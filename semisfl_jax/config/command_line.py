@@ -97,6 +97,10 @@ def _listed(folder: str) -> str:
     return ', '.join(path.stem for path in files if 'def get_config' in path.read_text())
 
 
+# Names of rows and columns without quotation marks, in which a space or a number is part of a name
+_NAMES = re.compile(r"""^(--?config\.study_(?:rows|columns)=)([^'"]*[^'",])$""")
+
+
 def parse(argv: list[str], studies: bool = False) -> Command:
     """Reads the command line `argv`, program name first; `studies`: whether the program can run studies and sweeps.
 
@@ -128,6 +132,7 @@ def _parse(argv: list[str]) -> Command:
     config = load.load_file(path, settings if colon else None)
     types = keys.types(config)
     known_keys = [key for key in types if key not in (STUDY, SWEEP)]
+    words = [_NAMES.sub(lambda found: f'{found[1]}{found[2]!r},', word) for word in words]
     for word in words:  # absl would fail on unknown keys with a traceback
         match = re.match(r'--?(?:no)?config\.([^=]*)', word)
         if match and match[1] not in known_keys:

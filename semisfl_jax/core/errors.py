@@ -163,4 +163,5 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def use_one_of(word: str, known: Iterable[str]) -> str:
     """Advice for an unknown name: all known names, and the one that was probably meant."""
     known = tuple(known)
-    return f'use one of {", ".join(known)}{did_you_mean(word, known)}'
+    names = ', '.join(f"'{name}'" if ',' in name else name for name in known)
+    return f'use one of {names}{did_you_mean(word, known)}'

@@ -43,6 +43,8 @@ def load(options: ConfigDict) -> Dataset:
     data, or incompatible options.
     """
     name = options.name
+    if name.lower() in KNOWN and name not in (*KNOWN, *READERS):  # TFDS would take it for the same set
+        raise UserError(f"unknown data set '{name}' in config.data.name; write '{name.lower()}'")
     for key, owners in OWNERS.items():
         if options[key] and name not in owners:
             of = ' or '.join(map(repr, owners))

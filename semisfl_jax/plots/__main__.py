@@ -22,13 +22,12 @@ from pathlib import Path
 from absl import flags
 
 from semisfl_jax import plots, runs
-from semisfl_jax.config import command_line, load
+from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError, columns, use_one_of
 from semisfl_jax.plots import style
 
 FIGURES = plots.draw.FIGURES
-LONGEST = 2**24  # bytes of a Python file
 
 
 def main(argv: list[str]) -> int:
@@ -37,12 +36,9 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_string('out', '', 'folder of the figures', flag_values=values)
     flags.DEFINE_list('format', ['png'], 'of the files', flag_values=values)
     flags.DEFINE_list('only', None, 'names of figures', flag_values=values)
-    flags.DEFINE_string('import', '', 'a Python file', flag_values=values)
 
     def draw_all() -> None:
         folders = runs.folders(values, argv)
-        if own := values['import'].value:
-            load.run_file(file_io.check_file(own, '--import', LONGEST))
         write(folders, values.out, tuple(values.format), tuple(values.only or ()))
 
     names = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()], '<<')
