@@ -149,8 +149,9 @@ def test_the_commands_of_the_pages_are_valid(monkeypatch):
 
 
 def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_path):
-    """In one folder, with mine.py, the method of your-own.md."""
+    """In one folder, with mine.py, the method of your-own.md, and before those of other tests that sys.path still has."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     names = {'your-own.md': ['digits_mine'], 'studies.md': ['queues', 'study_mine'], 'sweeps.md': ['sweep_mine']}
     files = {'mine': blocks('your-own.md')[0]}
     for page, of_page in names.items():
