@@ -149,7 +149,7 @@ def test_the_commands_of_the_pages_are_valid(monkeypatch):
 
 
 def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_path):
-    """In one folder, with mine.py, the method of your-own.md, and before those of other tests that sys.path still has."""
+    """In one folder, with mine.py, the method of your-own.md, before folders of other tests that are on sys.path."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     names = {'your-own.md': ['digits_mine'], 'studies.md': ['queues', 'study_mine'], 'sweeps.md': ['sweep_mine']}
