@@ -202,6 +202,17 @@ def test_images_are_held_once_and_never_copied(trial_map):
     assert not [shape for shape in shapes if images in shape]
 
 
+@pytest.mark.parametrize('seeds', [(), SEEDS])
+def test_rows_of_images_on_the_host_are_drawn_before_the_round_ahead_of_theirs(seeds, monkeypatch):
+    """A device that computes a round would only begin with them after it."""
+    drawn, rows = [], inputs_lib.rows
+    monkeypatch.setattr(inputs_lib, 'rows', lambda *arguments: drawn.append(arguments) or rows(*arguments))
+    config = config_lib.resolve(runs.config(seeds=seeds, data__residency='host'))
+    driver = Driver(experiment.build_trials(config_lib.trials(config)), 'loop')
+    for round_, _ in zip(range(2), driver.inputs(0), strict=False):
+        assert len(drawn) == (round_ + 2) * max(len(seeds), 1)
+
+
 def test_streamed_images_and_failures_are_those_of_each_trial():
     changes = {'data__residency': 'host', 'failures__before': 0.3, 'failures__inside': 0.3}
     config = config_lib.resolve(runs.config(seeds=SEEDS, **changes))

@@ -29,7 +29,7 @@ configurations
 {configs}
 
 studies: each makes a table or figure, most of them a paper's, from many runs (configs/studies/NAME.py:SCALE; smoke is
-  the smallest scale, and without one the command names all)
+  the smallest scale, and without one the command names all; --config.study_rows=ROW runs one row, see docs/studies.md)
 {studies}
 sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
 

@@ -9,6 +9,7 @@ such axis on the device. On the host, what belongs to each trial is a list [R].
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -182,14 +183,18 @@ def _inputs(trials: Sequence[Experiment], mesh: Mesh | None, first: int) -> Iter
     stacked = stack([tables.replace(**dict.fromkeys(shared)) for tables in of_trials])
     stacked = _place(mesh, stacked, divided=True).replace(**_place(mesh, shared, divided=False))
     host = None
-    if isinstance(federation, data.HostFederation):
+    if isinstance(federation, data.HostFederation) and trials[0].method.clients:
         host = dataclasses.replace(federation, tables=stacked)
-    for of_round in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
-        cohorts, clients = zip(*of_round, strict=True)
-        federation = stacked
-        if host and trials[0].method.clients:
-            rows = np.stack([inputs_lib.rows(t, cohort) for t, cohort in zip(trials, cohorts, strict=True)])
+
+    def drawn() -> Iterator[tuple[Any, Any, Any]]:
+        for of_round in zip(*(inputs_lib.cohorts(trial, first) for trial in trials), strict=True):
+            cohorts, clients = zip(*of_round, strict=True)
+            yield cohorts, clients, list(map(inputs_lib.rows, trials, cohorts)) if host else None
+
+    tables = stacked
+    for (cohorts, clients, read), _ in itertools.pairwise(drawn()):  # rows a round ahead, as in `inputs`
+        if host:
             place = partial(core.shard, mesh)
-            federation = host.streamed(rows, trials[0].method.reads, trials=True, place=place)
+            tables = host.streamed(np.stack(read), trials[0].method.reads, trials=True, place=place)
         cohort = jax.tree.map(lambda *leaves: np.stack(leaves), *cohorts)
-        yield RoundInputs(federation, _place(mesh, cohort, divided=True), list(clients))
+        yield RoundInputs(tables, _place(mesh, cohort, divided=True), list(clients))

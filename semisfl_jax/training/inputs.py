@@ -34,17 +34,20 @@ def inputs(experiment: Experiment, first: int) -> Iterator[RoundInputs]:
 
     If the client images are on the host, each federation holds the images that its round will draw.
     """
-    federation, mesh = experiment.federation, experiment.mesh
+    mesh, method, federation, host = experiment.mesh, experiment.method, experiment.federation, None
+    tables = data.tables(federation)
     if isinstance(federation, data.HostFederation):
-        placed = dataclasses.replace(federation, tables=core.replicate(mesh, federation.tables))
-    for cohort, clients in cohorts(experiment, first):
-        if not isinstance(federation, data.HostFederation):
-            tables = federation
-        elif experiment.method.clients:
-            reads, place = experiment.method.reads, partial(core.shard, mesh)
-            tables = placed.streamed(rows(experiment, cohort), reads, place=place)
-        else:
-            tables = placed.tables
+        tables = core.replicate(mesh, tables)
+        host = dataclasses.replace(federation, tables=tables) if method.clients else None
+
+    def drawn() -> Iterator[tuple[Cohort, costs.Clients | None, Any]]:
+        for cohort, clients in cohorts(experiment, first):
+            yield cohort, clients, rows(experiment, cohort) if host else None
+
+    # A round's rows are drawn before the round ahead of it starts: a device would only begin with them after it
+    for (cohort, clients, read), _ in itertools.pairwise(drawn()):
+        if host:
+            tables = host.streamed(read, method.reads, place=partial(core.shard, mesh))
         sharded = jax.tree.map(lambda x: core.shard(mesh, x.shape, np.asarray(x).__getitem__), cohort)
         yield RoundInputs(tables, sharded, clients)
 

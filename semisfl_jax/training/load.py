@@ -128,7 +128,8 @@ class Trained:
             )
         size = min(len(images), self.experiment.config.eval_batch_size)
         rows = np.arange(-(-len(images) // size) * size) % len(images)  # the last batch is filled with others
-        batches = [jax.device_get(self._predict(self.state, images[of])) for of in rows.reshape(-1, size)]
+        state = jax.device_put(self.state)  # once for all batches
+        batches = [jax.device_get(self._predict(state, images[of])) for of in rows.reshape(-1, size)]
         return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(images)], *batches)
 
     @functools.cached_property
