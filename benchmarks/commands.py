@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import sys
@@ -46,20 +45,6 @@ def _check(argv: list[str]) -> None:
         raise UserError(f'{what} (see --help)') from error
     if words:
         raise UserError(f"'{words[0]}' is not a flag (see --help)")
-
-
-def draw(plot: Callable[[], None]) -> None:
-    """Draws, if matplotlib is there."""
-    if importlib.util.find_spec('matplotlib') is None:
-        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
-    else:
-        plot()
-
-
-def save(figure, path: Path) -> None:
-    """Writes a Matplotlib figure to `path` with .png and .svg at its end."""
-    for suffix in ('png', 'svg'):
-        figure.savefig(f'{path}.{suffix}', dpi=200)
 
 
 def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -10,6 +10,8 @@ then the median of some more. A point that does not fit in memory is left out an
 
 from __future__ import annotations
 
+import importlib.util
+
 from absl import flags
 
 from benchmarks import commands, growth_plot, growth_report, processes
@@ -89,8 +91,10 @@ def main() -> None:
     print('\n' + growth_report.table(result))
     if all(record['failed'] for record in result['points']):
         print('no plot: no point was measured')
+    elif importlib.util.find_spec('matplotlib') is None:
+        print("no plot: matplotlib is not installed (pip install -e '.[benchmark]')")
     else:
-        commands.draw(lambda: growth_plot.plot(result, out))
+        growth_plot.plot(result, out)
 
 
 if __name__ == '__main__':

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks import commands
 from benchmarks.growth_report import held, of_study, point, seconds, series
 
 STYLES = (('#0072B2', 'o', '-'), ('#D55E00', 's', '--'), ('#009E73', '^', '-.'))
@@ -30,7 +29,8 @@ def plot(result: dict, folder: Path) -> None:
         axis.legend(frameon=False, fontsize=8)
     for axis in axes.flat[len(panels) :]:
         axis.set_visible(False)
-    commands.save(drawn, folder / 'growth')
+    for suffix in ('png', 'svg'):
+        drawn.savefig(folder / f'growth.{suffix}', dpi=200)
 
 
 def _line(axis, number: int, label: str, records: list[dict], height: Callable[[dict], float]) -> None:

@@ -86,9 +86,9 @@ def main() -> None:
     times: dict[tuple[str, str], list[float]] = {pair: [] for pair in tasks}
     for _, (pair, run) in itertools.product(range(flags.FLAGS.repeats), tasks.items()):
         times[pair].append(1000 * run())
-    print('\n| client_map | convolution | ms, median | lowest |\n|---|---|---|---|')
-    for pair in sorted(tasks, key=lambda pair: statistics.median(times[pair])):
-        print(f'| {" | ".join(pair)} | {statistics.median(times[pair]):,.1f} | {min(times[pair]):,.1f} |')
+    ordered = sorted(tasks, key=lambda pair: statistics.median(times[pair]))
+    rows = [[*pair, f'{statistics.median(times[pair]):,.1f}', f'{min(times[pair]):,.1f}'] for pair in ordered]
+    print('\n' + commands.markdown(['client_map', 'convolution', 'ms, median', 'lowest'], rows))
 
 
 if __name__ == '__main__':

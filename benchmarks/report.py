@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import statistics
 
+from benchmarks import commands
 from semisfl_jax.core.machine import cores, processor
 
 NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
@@ -28,20 +29,14 @@ def matmul_flops(case: dict) -> float:
 
 def table(result: dict) -> str:
     """Markdown: one row per model, augmentation, task and side, and the machine and settings measured on."""
-    lines = [
-        '| model | augmentation | what | side | images/s (lowest to highest) | ratio | ms | GFLOP/s | share of peak '
-        '| peak memory | compile s |',
-        '|---|---|---|---|---|---|---|---|---|---|---|',
-    ]
-    for case in result['cases']:
-        spec = case['case']
-        for task in case['images']:
-            for side in case['facts']:
-                lines.append(_row(case, spec, task, side))
-    return '\n'.join([*lines, '', *_notes(result)]) + '\n'
+    titles = ['model', 'augmentation', 'what', 'side', 'images/s (lowest to highest)', 'ratio', 'ms', 'GFLOP/s']
+    titles += ['share of peak', 'peak memory', 'compile s']
+    rows = [_row(case, task, side) for case in result['cases'] for task in case['images'] for side in case['facts']]
+    return '\n'.join([commands.markdown(titles, rows), '', *_notes(result)]) + '\n'
 
 
-def _row(case: dict, spec: dict, task: str, side: str) -> str:
+def _row(case: dict, task: str, side: str) -> list[str]:
+    spec = case['case']
     median, low, high = rate(case, side, task)
     flops = case['flops'][task] / case['images'][task] * median
     milliseconds = 1000 * case['images'][task] / median / (spec['k_u'] if task == 'iteration' else 1)
@@ -50,7 +45,7 @@ def _row(case: dict, spec: dict, task: str, side: str) -> str:
     device = f', device {gib(memory["peak_device"])}' if memory['peak_device'] else ''
     compiled = f'{case["facts"][side]["compile_s"][task]:.1f}' if side == 'jax' else ''
     mode = f' ({spec["mode"]})' if side == 'torch' else ''
-    cells = [
+    return [
         NAMES[spec['model']],
         'yes' if spec['augment'] else 'no',
         task,
@@ -63,7 +58,6 @@ def _row(case: dict, spec: dict, task: str, side: str) -> str:
         gib(memory['peak_rss']) + device,
         compiled,
     ]
-    return f'| {" | ".join(cells)} |'
 
 
 def _notes(result: dict) -> list[str]:

@@ -42,13 +42,6 @@ class Case:
         return clients * arithmetic.cross_entity(self.model) + server * arithmetic.supervised(self.model)
 
 
-def configuration(case: Case):
-    """The package's configuration of a case: that of the data set which belongs to its model."""
-    from benchmarks import programs
-
-    return programs.for_case(programs.CONFIGURATIONS[case.model].get_config(), case)
-
-
 def jax_side(case: Case) -> Side:
     """This project's side."""
     os.environ.setdefault('XLA_PYTHON_CLIENT_MEM_FRACTION', '0.45')  # two processes share the GPU
@@ -63,7 +56,7 @@ def jax_side(case: Case) -> Side:
     from semisfl_jax.training import inputs as inputs_lib
 
     programs.first_start()
-    config = configuration(case)
+    config = programs.for_case(programs.CONFIGURATIONS[case.model].get_config(), case)
     experiment = experiment_lib.build(config)
     hparams, model = experiment.hparams, experiment.model
     views = experiment_lib.views(config.augment, experiment.dataset)

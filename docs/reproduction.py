@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +31,16 @@ MARKS = {
 }
 
 
-def page(claims: Sequence[dict[str, Any]], intro: str, results: Path) -> str:
-    """docs/reproduction.md.
+def text() -> str:
+    """docs/reproduction.md, of the claims and results in this repository.
 
     Raises:
-      UserError: `results` is missing, or a claim does not fit what is there.
+      UserError: there are no results, or a claim is wrong or does not fit them.
     """
-    if not results.is_dir():
-        raise UserError(f'there are no results in {results}; restore this folder from the repository')
-    found = [claims_lib.judged(claim, results) for claim in claims]
+    intro, claims = claims_lib.read(CLAIMS)
+    if not RESULTS.is_dir():
+        raise UserError(f'there are no results in {RESULTS}; restore this folder from the repository')
+    found = [claims_lib.judged(claim, RESULTS) for claim in claims]
     papers = dict.fromkeys(item.claim['paper'] for item in found)
     rows = ['| claim | verdict here | study |', '|---|---|---|']
     for paper in papers:
@@ -164,16 +164,6 @@ def _anchor(name: str) -> str:
     """The anchor of a heading on GitHub."""
     kept = ''.join(letter for letter in name.lower() if letter.isalnum() or letter in ' -_')
     return kept.replace(' ', '-')
-
-
-def text() -> str:
-    """docs/reproduction.md, of the claims and results in this repository.
-
-    Raises:
-      UserError: a mistake in one of them.
-    """
-    intro, claims = claims_lib.read(CLAIMS)
-    return page(claims, intro, RESULTS)
 
 
 def main(argv: list[str]) -> int:

@@ -221,6 +221,7 @@ parallel.coordinator=localhost:0 parallel.coordinator=localhost:65536
 TWO = 'parallel.num_processes=2 parallel.devices=0 parallel.coordinator=host:123'
 SUPERVISED = 'algorithm=fedavg local.objective=supervised'
 ALL_LABELS = f'{SUPERVISED} data.client_labels=-1'
+SPLITFED = 'algorithm=splitfed k_s=0 data.client_labels=-1'
 BESIDE_OTHERS = [
     f'{TWO} parallel.process_id=2',
     f'algorithm=supervised_only {TWO}',
@@ -240,6 +241,23 @@ BESIDE_OTHERS = [
     'optimizer=adam nesterov=True',
     'algorithm=fedswitch setting=official',
     "algorithm=m_fed model.name=scene_net data.tasks=['depth'] k_s=0 data.client_labels=1",
+    'failures.inside=0.6 failures.before=0.6',
+    'failures.trace=nowhere.csv failures.inside=0.5',
+    'algorithm=supervised_only failures.before=0.5',
+    'data.num_unlabeled=29',
+    'federation.max_images=19 federation.min_images=20',
+    'data.client_labels=90 federation.mu=0 federation.mismatch=0.0',
+    'model.name=resnet9 cost.bill_model_size=paper',
+    'algorithm=fedswitch_sl client_teacher_ema=True fedswitch.mode=student',
+    'algorithm=fedswitch_sl setting=official',
+    'algorithm=semisfl_prior setting=official',
+    'algorithm=semisfl_prior prior.decay=1.5',
+    f'{ALL_LABELS} pseudo_labels=true',
+    f'{SPLITFED} k_s=20',
+    f'{SPLITFED} data.client_labels=4001',
+    f'{SPLITFED} splitfed.version=v2 parallel.devices=2',
+    f'{SPLITFED} splitfed.version=v2 parallel.coordinator=host:1',
+    f'{SPLITFED} splitfed.version=v2 federation.client_chunk=3',
 ]
 
 
@@ -363,6 +381,7 @@ HEEDED = [
     'algorithm=fedavg local.epochs=1 k_s_rule=paper k_u=7',  # K_min is a share of K_u
     'algorithm=semifl data.residency=host semifl.batch_norm_data=server',  # 'all' is refused there
     'algorithm=fed_shvr augment.operations=1',  # in the views of labeled images
+    f'{SPLITFED} batch_size=60',  # which federation.mu does not divide
 ]
 
 

@@ -8,9 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import cifar10, stl10
+from configs import stl10
 from configs.default import Cost
-from semisfl_jax import config as config_lib
 from semisfl_jax import costs
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.costs import prices, rounds
@@ -92,13 +91,6 @@ def test_bytes_at_the_sizes_that_the_paper_quotes(name, two, three):
     assert costs.price_round(split, 0, 0, everybody(split)) == costs.price_round(
         actual, 0, 0, everybody(split)
     )  # bottoms are as are
-
-
-def test_the_paper_quotes_no_size_of_other_models():
-    config = cifar10.get_config()
-    config.update_from_flattened_dict({'cost.bill_model_size': 'paper', 'model.name': 'resnet9'})
-    with pytest.raises(UserError, match=r'cost\.bill_model_size.*resnet9'):
-        config_lib.check(config)
 
 
 def test_supervised_only_and_rounds_without_clients_send_nothing():

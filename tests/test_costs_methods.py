@@ -165,7 +165,6 @@ def test_bytes(algorithm, changes, down):
     active = changes.get('federation.num_active', 10)
     found = bill(shvr_model(algorithm, **changes), range(active))
     assert (found.bytes_down, found.bytes_up) == (down * active * MODEL, active * MODEL)
-    assert round(MODEL / 2**20, 2) == 15.16
 
 
 @pytest.mark.slow
@@ -227,12 +226,6 @@ def parameters(name):
 
 
 DENSE_STATISTICS = 4 * 2 * (OF_ENCODER + OF_DECODER)  # bytes
-
-
-def test_the_sizes_of_the_paper():
-    """16,608,181 parameters, 63.36 MiB; g 42.6 MiB; together 106.0 down. The statistics add 0.05 MiB."""
-    sizes = 4 * parameters('semseg'), 4 * ENCODER, 4 * (parameters('semseg') + ENCODER), DENSE_STATISTICS
-    assert [round(size / 2**20, 2) for size in sizes] == [63.36, 42.64, 105.99, 0.05]
 
 
 @pytest.mark.slow

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 from semisfl_jax import data
 from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.data import partition
 from semisfl_jax.data.dataset import holdout
 from tests.partitions import SKEWED, class_counts, config_of, dataset_of, held
 
@@ -249,17 +248,3 @@ def test_uneven_rules_and_mismatch_need_known_labels(rule):
             make(dataset, **changes)
     made = make(dataset, labeled_partition=rule, client_labels=80, min_labeled=0)
     assert sum(map(len, made.client_labeled_index)) == 80
-
-
-@pytest.mark.parametrize(
-    ('changes', 'named'),
-    [
-        ({**LABELS, 'mismatch': -0.5}, 'federation.mismatch=-0.5'),
-        ({**LABELS, 'mu': 0, 'mismatch': 0.0}, 'federation.mismatch=0.0'),
-        ({'num_unlabeled': 6}, 'data.num_unlabeled=6 is less than federation.num_clients=7'),
-        ({'min_images': 20, 'max_images': 19}, 'federation.min_images=20 is above federation.max_images=19'),
-    ],
-)
-def test_keys_that_conflict_are_known_without_data(changes, named):
-    (fault,) = partition.faults(config_of(**changes))
-    assert fault.startswith(named)

@@ -162,19 +162,6 @@ def test_mistakes_in_a_trace(tmp_path, text, named):
         config_lib.check(runs.config(failures__trace=str(path)))
 
 
-@pytest.mark.parametrize(
-    ('changes', 'named'),
-    [
-        ({'failures__before': 0.6, 'failures__inside': 0.6}, r'failures\.before'),
-        ({'failures__trace': 'nowhere.csv', 'failures__inside': 0.5}, r'failures\.'),
-        ({'failures__before': 0.5, 'algorithm': 'supervised_only'}, r'failures\.before=0\.5'),
-    ],
-)
-def test_mistakes(changes, named):
-    with pytest.raises(UserError, match=named):
-        config_lib.check(runs.config(**changes))
-
-
 def test_batch_statistics_at_the_server_would_count_the_lost():
     changes = {'model__name': 'vgg13', 'model__split_index': 2, 'data__name': 'cifar10', 'data__fake': True}
     config = runs.config(data__fake_size=200, failures__before=0.5, **changes)

@@ -165,22 +165,6 @@ def test_no_threshold_lets_none_pass_or_holds_true_labels_back():
 # --- what users see
 
 
-@pytest.mark.parametrize(
-    'changes',
-    [
-        {'algorithm': 'splitfed'},
-        {'algorithm': 'fedavg', 'local.objective': 'supervised', 'data.client_labels': -1},
-        {'pseudo_labels': 'truth'},
-    ],
-)
-def test_methods_without_pseudo_labels_refuse(changes):
-    changes = {'pseudo_labels': 'true'} | needs.changes(changes.get('algorithm', 'semisfl')) | changes
-    config = runs.config()
-    config.update_from_flattened_dict(changes)
-    with pytest.raises(UserError, match='labels='):
-        config_lib.check(config)
-
-
 def test_an_oracle_needs_the_truth(monkeypatch):
     true = sources.load
 

@@ -8,12 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from configs import default
 from semisfl_jax import algorithms, core
-from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.semisfl_prior import Prior, build_labeler
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
 from tests import linear, toy
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
@@ -133,21 +130,3 @@ def test_where_nothing_is_corrected_rounds_are_those_of_semisfl(prior, source):
         ends.append(state.replace(clients=()))
     assert (metrics['mask_rate'] > 0) == (source != 'none')
     assert_trees_close(*ends, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize(
-    ('changes', 'message'),
-    [
-        ({'prior.decay': 1.5}, 'config.prior.decay=1.5 must be in [0, 1]'),
-        ({'prior.divisor': 'server'}, "config.prior.divisor='server' is unknown; use one of"),
-        ({'prior.decay': 0.1, 'algorithm': 'semisfl'}, 'config.prior.decay=0.1 is no'),
-        ({'setting': 'official'}, 'semisfl_prior has no such setting, because it is of no paper'),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(changes, message):
-    config = default.get_config()
-    config.update_from_flattened_dict({'algorithm': 'semisfl_prior', **changes})
-    with pytest.raises(UserError) as error:
-        config_lib.check(config)
-    assert message in str(error.value)
-    assert '\n' not in str(error.value)

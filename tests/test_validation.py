@@ -79,7 +79,7 @@ def test_dense_tasks_share_them():
     rest = np.unique(held_by(data.make_partition(dataset, config)))
     np.testing.assert_array_equal(rest, np.setdiff1d(np.arange(48), held))
     seen = data.evaluated(dataset, held, 'validation', toy_scenes.TASKS)
-    np.testing.assert_array_equal(seen.test_truth['depth'], dataset.targets['depth'].train[held])
+    np.testing.assert_array_equal(seen.targets['depth'].test, dataset.targets['depth'].train[held])
 
 
 class Forbidden(np.ndarray):

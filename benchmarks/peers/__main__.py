@@ -8,7 +8,7 @@ The CNN and the MLP of FedAvg's paper on synthetic images of MNIST's shape: the 
 all. Every peer gets a virtual environment of its own (--envs; made once, needs a network, 1 to 5 GB each); one that
 cannot be installed is left out with the reason. First all sides train on data whose order does not matter, and one that
 ends on other weights than this project is reported and gets no time. Then they take turns, A B C A B C …, each turn a
-new process, never two at once. Writes peers.json, peers.md and a plot.
+new process, never two at once. Writes peers.json and peers.md.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ flags.DEFINE_list('peers', [peer.name for peer in PEERS], 'beside this project: 
 flags.DEFINE_list('workloads', list(workloads.NAMES), 'what to measure: ' + ', '.join(workloads.NAMES))
 flags.DEFINE_integer('rounds', 8, 'rounds of a turn; those from the third on count', lower_bound=3)
 flags.DEFINE_integer('turns', 3, 'processes of every side', lower_bound=1)
-flags.DEFINE_string('out', 'benchmark_results', 'folder for peers.json, peers.md, the plot and logs')
+flags.DEFINE_string('out', 'benchmark_results', 'folder for peers.json, peers.md and logs')
 flags.DEFINE_string('envs', '', "folder for the environments of the peers; '': ~/.cache/semisfl_jax/peers")
 flags.DEFINE_bool('quick', False, 'smaller federations, to see that everything runs; its times mean nothing')
 flags.register_validator(

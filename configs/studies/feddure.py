@@ -144,7 +144,6 @@ TABLE_2 = {  # row -> data set -> numbers of (IID, DIR) and (DIR, DIR)
     'FedDure': _AGAIN['FedDure'],
 }
 DIFFERS = {'cpu': 'ResNet-9, 200 rounds', 'long': 'ResNet-9'}  # in the paper
-NAMES = {'CIFAR-10': 'cifar10', 'Fashion-MNIST': 'fashion_mnist', 'CINIC-10': 'cinic10'}  # -> config.data.name
 NOTES = (
     "The paper's ± are read as standard deviations of its three trials.",
     'The paper gives neither the number of unlabeled images in a batch nor the settings of UDA and FedProx; '
@@ -152,16 +151,9 @@ NOTES = (
 )
 
 
-def number(scale: str, column: str, value: tuple[float, float]) -> Paper:
-    """A number of the paper, with its data set and what differs in it from the runs of a scale."""
-    mean, deviation = value
-    labels = OF_SCALE['full']['data.num_labeled']
-    return Paper(mean, None, NAMES[column], labels, deviation, differs=DIFFERS.get(scale, ''))
-
-
 def cells(scale: str, rows: Sequence[str], settings: Sequence[str], numbers: dict[str, dict[str, Any]]) -> list[Cell]:
     """The cells of a table: `rows` of METHODS, columns of DATA and `settings`, with the paper's `numbers`."""
-    made = []
+    made, labels, differs = [], OF_SCALE['full']['data.num_labeled'], DIFFERS.get(scale, '')
     for row in rows:
         for column, base in DATA[scale].items():
             published = numbers.get(row, {}).get(column, (None,) * len(settings))
@@ -169,7 +161,8 @@ def cells(scale: str, rows: Sequence[str], settings: Sequence[str], numbers: dic
                 continue
             for setting, value in zip(settings, published, strict=True):
                 name = f'{column} {setting}'
-                made.append(cell(scale, row, name, base, setting, number(scale, column, value) if value else None))
+                number = value and Paper(value[0], None, base, labels, value[1], differs=differs)
+                made.append(cell(scale, row, name, base, setting, number))
     return made
 
 

@@ -25,16 +25,11 @@ ROWS = {
     'no pseudo-labels': {'pseudo_labels': 'none'},
     'Supervised-only': {'algorithm': 'supervised_only'},
 }
-COLUMNS = {'uniform': scales.UNIFORM, 'Dir(0.1)': scales.dirichlet(0.1)}
 
 
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
-    cells = [
-        scales.cell(scale, row, column, 'cifar10', {'algorithm': 'fedmatch', **changes, **partition})
-        for row, changes in ROWS.items()
-        for column, partition in COLUMNS.items()
-    ]
+    cells = scales.cells(scale, ROWS, 'fedmatch')
     table = Table('Test accuracy', tuple(cells), 'FedMatch', WHOLE, ('values', 'accuracy_rounds'))
     return scales.study('fedmatch_parts', scale, 'The weights of FedMatch', [table])

@@ -46,7 +46,7 @@ def get_config(scale: str = '') -> ConfigDict:
     scales.check(scale)
     methods, parts, seeds = [], [], {'seeds': SEEDS[scale]}
     labels: dict[str, list[Cell]] = {title: [] for title in LABELS}
-    for column, partition in columns(ALPHAS.get(scale, ALPHAS_OTHERWISE)).items():
+    for column, partition in scales.columns(ALPHAS.get(scale, ALPHAS_OTHERWISE)).items():
         changes = {**partition, **seeds}
         for row, of_row in METHODS.items():
             cell = partial(scales.cell, scale, row, column, 'cifar10', {**of_row, **changes})
@@ -56,7 +56,7 @@ def get_config(scale: str = '') -> ConfigDict:
         for row, of_row in OF_TABLES.items() if scale == 'cifar' else ():
             methods.append(scales.cell(scale, row, column, 'cifar10', {**of_row, **changes}))
         methods += scales.lines(scale, column, 'cifar10', changes)
-    for column, partition in columns(ALPHAS_OF_PARTS.get(scale, ALPHAS_OTHERWISE)).items():
+    for column, partition in scales.columns(ALPHAS_OF_PARTS.get(scale, ALPHAS_OTHERWISE)).items():
         changes = {**METHODS[PRIORS], **partition, **seeds}
         parts += [scales.cell(scale, row, column, 'cifar10', {**changes, **of_row}) for row, of_row in PARTS.items()]
     tables = [
@@ -65,8 +65,3 @@ def get_config(scale: str = '') -> ConfigDict:
         *(Table(title, tuple(cells), 'Method', PRIORS) for title, cells in labels.items()),
     ]
     return scales.study('priors', scale, PRIORS, tables, seeds=SEEDS)
-
-
-def columns(alphas: tuple[float, ...]) -> dict[str, dict]:
-    """Names of columns -> partitions."""
-    return {'uniform': scales.UNIFORM, **{f'Dir({alpha:g})': scales.dirichlet(alpha) for alpha in alphas}}

@@ -11,7 +11,6 @@ Differences from a file in configs/ are set here and in the studies, and appear 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
 from typing import Any
 
 from ml_collections import ConfigDict
@@ -124,6 +123,11 @@ def dirichlet(alpha: float) -> dict[str, Any]:
     return {'federation.partition': 'dirichlet', 'federation.alpha': alpha}
 
 
+def columns(alphas: Sequence[float] = (0.1,)) -> dict[str, dict[str, Any]]:
+    """Names of columns -> partitions: uniform ones, and Dirichlet partitions of these parameters."""
+    return {'uniform': UNIFORM, **{f'Dir({alpha:g})': dirichlet(alpha) for alpha in alphas}}
+
+
 def cell(
     scale: str,
     row: str,
@@ -161,6 +165,15 @@ def cell(
     return spec.cell(row, column, base, config, unchanged, published, measure)
 
 
+def cells(scale: str, rows: Mapping[str, Mapping[str, Any]], algorithm: str) -> list[Cell]:
+    """The cells of rows of changes, in `columns`; `algorithm` is that of rows that do not name one."""
+    return [
+        cell(scale, row, column, 'cifar10', {'algorithm': algorithm, **changes, **partition})
+        for row, changes in rows.items()
+        for column, partition in columns().items()
+    ]
+
+
 def change(config: ConfigDict, changes: Mapping[str, Any], place: str) -> None:
     """Changes the configuration of a cell.
 
@@ -179,7 +192,7 @@ def change(config: ConfigDict, changes: Mapping[str, Any], place: str) -> None:
     config.update_from_flattened_dict(dict(changes))
 
 
-def lines(scale: str, column: str, base: str, changes: Mapping[str, Any] = MappingProxyType({})) -> tuple[Cell, ...]:
+def lines(scale: str, column: str, base: str, changes: Mapping[str, Any]) -> tuple[Cell, ...]:
     """Cells of LINES in a column, arguments as in `cell`: what pseudo-labels could give, and what there is without."""
     return tuple(cell(scale, row, column, base, {**line, **changes}) for row, line in LINES.items())
 

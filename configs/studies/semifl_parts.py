@@ -25,16 +25,11 @@ ROWS = {
     'Supervised-only': {'algorithm': 'supervised_only'},
     'SemiFL (oracle)': {'pseudo_labels': 'true'},
 }
-COLUMNS = {'uniform': scales.UNIFORM, 'Dir(0.1)': scales.dirichlet(0.1)}
 
 
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
-    cells = [
-        scales.cell(scale, row, column, 'cifar10', {'algorithm': 'semifl', **changes, **partition})
-        for row, changes in ROWS.items()
-        for column, partition in COLUMNS.items()
-    ]
+    cells = scales.cells(scale, ROWS, 'semifl')
     table = Table('Test accuracy', tuple(cells), 'SemiFL', WHOLE, ('values', 'accuracy_rounds'))
     return scales.study('semifl_parts', scale, 'The parts of SemiFL', [table])

@@ -61,22 +61,14 @@ TABLE_1 = {  # row -> test accuracy in %: IID after 1 and 100 rounds, Non-IID af
 }
 
 
-def labels_alone(scale: str) -> dict[str, Any]:
-    """Changes for FedAvg on labeled images: half of a batch of the others, and as many steps as its labels take."""
-    return {
-        'algorithm': 'fedavg',
-        'local.objective': 'supervised',
-        'local.steps': 'longest',
-        'batch_size': 8 if scale == 'smoke' else 32,
-    }
-
-
 def methods(scale: str) -> dict[str, dict[str, Any]]:
     """Rows of the studies -> changes."""
-    alone = labels_alone(scale)
+    semi = {'algorithm': 'fedavg', 'local.steps': 'longest', 'local.ramp_rounds': RAMP[scale]}
+    # Of labeled images: half of a batch of the others, and as many steps as the labels take
+    half = 8 if scale == 'smoke' else 32
+    alone = {'algorithm': 'fedavg', 'local.objective': 'supervised', 'local.steps': 'longest', 'batch_size': half}
     ramp = {'fed_shvr.ramp_rounds': RAMP[scale]}
     shvr = {'algorithm': 'fed_shvr', **ramp}
-    semi = {'algorithm': 'fedavg', 'local.steps': 'longest', 'local.ramp_rounds': RAMP[scale]}
     return {
         'FedAvg, few labels': alone,
         'FedAvg, all labels': alone | {'data.client_labels': -1},

@@ -6,8 +6,6 @@ python launch.py --config=configs/sweeps/digits.py:smoke
 from ml_collections import ConfigDict
 from semisfl_jax.configs.sweeps import scales
 
-from semisfl_jax.studies import sweeps
-
 COSTS = {
     'smoke': '3 trials of 10 rounds for each method, a quarter of an hour on 2 cores, no download',
     'cpu': '20 trials of 300 rounds for each method, an hour or two on 2 cores',
@@ -23,16 +21,4 @@ COMMON = {'lr_rounds': 0, 'data.eval_split': 'validation', 'data.num_validation'
 
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke' or 'cpu'."""
-    scales.check(scale, COSTS)
-    sweep = sweeps.sweep(
-        'digits',
-        'digits',
-        scales.methods(),
-        {**COMMON, **SETTINGS[scale]},
-        TRIALS[scale],
-        scale,
-        'Digits, 40 labels, Dir(0.1)',
-        notes=scales.NOTES,
-        warning=scales.WARNING[scale],
-    )
-    return sweeps.as_config(sweep)
+    return scales.sweep('digits', scale, 'Digits, 40 labels, Dir(0.1)', COSTS, TRIALS, SETTINGS, COMMON)

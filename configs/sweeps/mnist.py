@@ -7,8 +7,6 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales as studies
 from semisfl_jax.configs.sweeps import scales
 
-from semisfl_jax.studies import sweeps
-
 COSTS = {
     'smoke': '2 trials of 2 rounds for each method, MNIST prepared beforehand, some twenty minutes on 2 cores',
     'cpu': '12 trials of 60 rounds for each method, MNIST prepared beforehand, an hour or two on 2 cores',
@@ -25,16 +23,4 @@ VALIDATION = {'data.eval_split': 'validation', 'data.num_validation': 2500}
 
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: 'smoke' or 'cpu'."""
-    scales.check(scale, COSTS)
-    sweep = sweeps.sweep(
-        'mnist',
-        'mnist',
-        scales.methods(),
-        {**SETTINGS[scale], **VALIDATION},
-        TRIALS[scale],
-        scale,
-        'MNIST, 100 labels, Dir(0.1)',
-        notes=scales.NOTES,
-        warning=scales.WARNING[scale],
-    )
-    return sweeps.as_config(sweep)
+    return scales.sweep('mnist', scale, 'MNIST, 100 labels, Dir(0.1)', COSTS, TRIALS, SETTINGS, VALIDATION)

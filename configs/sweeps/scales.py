@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Mapping
+from typing import Any
 
+from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
+from semisfl_jax.studies import sweeps
 from semisfl_jax.studies.sweeps import Entry, entry
 
 WARNING = {
@@ -19,7 +22,22 @@ NOTES = (
 )
 
 
-check = partial(scales.check, what='sweep')
+def sweep(
+    name: str,
+    scale: str,
+    title: str,
+    costs: Mapping[str, str],
+    trials: Mapping[str, int],
+    settings: Mapping[str, Mapping[str, Any]],
+    common: Mapping[str, Any],
+) -> ConfigDict:
+    """What a file in configs/sweeps returns: the sweep of `methods` at a scale, of which `costs`, `trials` and
+    `settings` tell; `common` are settings of all."""
+    scales.check(scale, costs, 'sweep')
+    changes = {**common, **settings[scale]}
+    warning = WARNING[scale]
+    made = sweeps.sweep(name, name, methods(), changes, trials[scale], scale, title, notes=NOTES, warning=warning)
+    return sweeps.as_config(made)
 
 
 def methods() -> tuple[Entry, ...]:

@@ -86,14 +86,7 @@ def m_fed(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: Cli
     `State.server` is g; outputs are those of the task's model. The headline is the first of `data.tasks`.
     The clients that `axis` maps over are those of one task at a time.
     """
-    return build(models, views, hparams, axis, hparams.options)
-
-
-def build(
-    models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis, options: MFedOptions
-) -> Algorithm:
-    """M-Fed with these options; `weight` 0 leaves the penalty out, and the encoder g."""
-    weight = options.weight
+    options, weight = hparams.options, hparams.options.weight
 
     def init(key: Array) -> core.State:
         return init_state(init_models(key, models), server=weight > 0)
@@ -147,7 +140,6 @@ def init_state(models: Mapping[str, SplitParams], server: bool, clients: Any = (
         step=jnp.zeros((), jnp.int32),
         student=join(models),
         teacher=(),
-        queue=(),
         clients=clients,
         server=encoder if server else (),
     )
@@ -309,7 +301,7 @@ METHOD = register(
 
 def mfed_fl(models: Sequence[TaskModel], views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds M-Fed with lambda_0 = 0: as many separate runs of FedAvg as there are tasks. Arguments as in `m_fed`."""
-    return build(models, views, hparams, axis, MFedOptions(weight=0.0))
+    return m_fed(models, views, dataclasses.replace(hparams, options=MFedOptions(weight=0.0)), axis)
 
 
 MFED_FL = register(
@@ -392,8 +384,7 @@ def mfed_local(models: Sequence[TaskModel], views: Views, hparams: HParams, axis
 
 def price_local(context: costs.CostContext) -> costs.ClientCost:
     """Nothing is sent."""
-    cost = price(context)
-    return cost._replace(download=0 * cost.download, upload=0 * cost.upload)
+    return price(context)._replace(download=0, upload=0)
 
 
 register(

@@ -425,7 +425,8 @@ def check(flat: Flat) -> None:
     """Raises UserError for keys that contradict each other."""
     if flat['local.epochs'] and flat['semifl.max_passes'] != SemiFL.max_passes:
         passes, epochs = flat['semifl.max_passes'], flat['local.epochs']
-        raise UserError(f'config.semifl.max_passes={passes} has no effect: local.epochs={epochs}; leave it at 5')
+        what = f'config.semifl.max_passes={passes} has no effect: local.epochs={epochs}'
+        raise UserError(f'{what}; leave it at {SemiFL.max_passes}')
     if flat['data.client_labels'] > 0 and flat['federation.mu'] > 0:
         given = f'config.data.client_labels={flat["data.client_labels"]}'
         raise UserError(f'{given}: clients of semifl have no labels; use 0 (or federation.mu=0, which ignores them)')

@@ -22,14 +22,20 @@ from semisfl_jax.core.types import (
 )
 
 
-def semisfl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
+def semisfl(
+    model: SplitModel,
+    views: Views,
+    hparams: HParams,
+    axis: ClientAxis = LOCAL_CLIENTS,
+    labeler: core.Labeler | None = None,
+) -> Algorithm:
     """Builds SemiSFL.
 
     The headline model is the teacher. It benefits from unlabeled data through the supervised steps of later rounds,
-    which start from the averaged bottom. `axis` is that of the clients of a round.
+    which start from the averaged bottom. `axis` is that of the clients of a round; `labeler` None is the teacher.
     """
     supervised = core.build_supervised(model, views, hparams)
-    cross_entity = core.build_cross_entity(model, views, hparams, axis)
+    cross_entity = core.build_cross_entity(model, views, hparams, axis, labeler)
 
     def init(key: Array) -> core.State:
         return core.init_state(key, model, queue.build(hparams, model.projection_size, key))

@@ -22,8 +22,8 @@ from semisfl_jax.algorithms.method import Look
 from semisfl_jax.algorithms.ranges import linear
 from semisfl_jax.algorithms.registry import register
 from semisfl_jax.algorithms.semisfl import METHOD as SEMISFL
-from semisfl_jax.algorithms.semisfl import build_round
-from semisfl_jax.core import queue, trees
+from semisfl_jax.algorithms.semisfl import semisfl
+from semisfl_jax.core import trees
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.keys import key as option
 from semisfl_jax.core.state import num_classes
@@ -69,18 +69,15 @@ def semisfl_prior(model: SplitModel, views: Views, hparams: HParams, axis: Clien
     A round is that of SemiSFL with another labeler. `State.clients` are counts [N, K] of the confident pseudo-labels
     of every client and class. With `pseudo_labels` 'true' and 'none' nothing is corrected: rounds are SemiSFL's.
     """
-    counts = hparams.pseudo_labels == 'method'
-    supervised = core.build_supervised(model, views, hparams)
-    labeler = build_labeler(hparams, axis) if counts else None
-    cross_entity = core.build_cross_entity(model, views, hparams, axis, labeler)
+    if hparams.pseudo_labels != 'method':
+        return semisfl(model, views, hparams, axis)
+    uncounted = semisfl(model, views, hparams, axis, build_labeler(hparams, axis))
 
     def init(key: Array) -> core.State:
-        state = core.init_state(key, model, queue.build(hparams, model.projection_size, key))
-        nothing = jnp.zeros((hparams.num_clients, num_classes(model, state.student.top)))
-        return state.replace(clients=nothing) if counts else state
+        state = uncounted.init(key)
+        return state.replace(clients=jnp.zeros((hparams.num_clients, num_classes(model, state.student.top))))
 
-    round_ = build_round(hparams, supervised, cross_entity)
-    return Algorithm(init, round_, core.predict_by(model, views, 'teacher', 'student'), headline='teacher')
+    return uncounted._replace(init=init)
 
 
 def build_labeler(hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> core.Labeler:

@@ -97,8 +97,8 @@ def _listed(folder: str) -> str:
     return ', '.join(path.stem for path in files if 'def get_config' in path.read_text())
 
 
-# Names of rows and columns without quotation marks, in which a space or a number is part of a name
-_NAMES = re.compile(r"""^(--?config\.study_(?:rows|columns)=)([^'"]*[^'",])$""")
+# Names of rows, columns and methods without quotation marks, in which a space or a number is part of a name
+_NAMES = re.compile(r"""^(--?config\.(?:study_rows|study_columns|sweep_methods)=)([^'"]*[^'",])$""")
 
 
 def parse(argv: list[str], studies: bool = False) -> Command:

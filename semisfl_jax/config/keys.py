@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
+from ml_collections.config_flags import config_path
 
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import option_fields
@@ -124,13 +125,9 @@ def meant(word: str, known: Iterable[str]) -> str:
 # --- types
 
 
-def types(config: ConfigDict, prefix: str = '') -> dict[str, type]:
+def types(config: ConfigDict) -> dict[str, type]:
     """The type of every dotted key; of one that is None without a type, that of None, which stands for any."""
-    found: dict[str, type] = {}
-    for key, value in config.items():
-        inner = isinstance(value, ConfigDict)
-        found |= types(value, f'{prefix}{key}.') if inner else {prefix + key: config.get_type(key)}
-    return found
+    return {key: config_path.get_type(key, config) for key in flat(config)}
 
 
 def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> None:

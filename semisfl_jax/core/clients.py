@@ -192,7 +192,7 @@ def like(mesh: Mesh | None, tree: Any) -> Any:
 def replicate(mesh: Mesh | None, tree: Any) -> Any:
     """Replicates arrays that every process has on every device."""
     if mesh is None:
-        return tree
+        return jax.device_put(tree)
     sharding = NamedSharding(mesh, P())
 
     def put(x: Array | np.ndarray) -> Array:

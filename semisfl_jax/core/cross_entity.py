@@ -146,7 +146,7 @@ class RoundContext(NamedTuple):
     tx: optax.GradientTransformation
 
 
-class Batch(NamedTuple):
+class BatchRows(NamedTuple):
     """What the clients read in an iteration."""
 
     t: Array  # [] int32, number of the iteration
@@ -165,7 +165,7 @@ class Exchange(NamedTuple):
 
 
 # Means, counts and metrics of the labeler of the local clients in an iteration
-Reported: TypeAlias = tuple[dict[str, Array], dict[str, Array], dict[str, Array]]
+Measured: TypeAlias = tuple[dict[str, Array], dict[str, Array], dict[str, Array]]
 
 
 def build_cross_entity(
@@ -238,7 +238,7 @@ def run(
         labeler_state=phase.labeler.start(cohort.ids, state),
     )
     rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
-    batches = Batch(jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
+    batches = BatchRows(jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
     end, (means, *sums) = iterations(phase, context, start, batches)
 
     bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, psum=axis.psum)
@@ -255,21 +255,23 @@ def run(
     return state.replace(student=student, queue=state.queue.emptied() if state.queue else (), clients=kept), metrics
 
 
-def iterations(phase: CrossEntity, context: RoundContext, start: Exchange, batches: Batch) -> tuple[Exchange, Reported]:
+def iterations(
+    phase: CrossEntity, context: RoundContext, start: Exchange, batches: BatchRows
+) -> tuple[Exchange, Measured]:
     """All K_u iterations, of batches with a leading [K_u]; what they report has it, too."""
     k_u, at_once = phase.hparams.k_u, iterations_at_once(phase, context, batches)
 
-    def one(exchange: Exchange, inputs: tuple[Batch, tuple[Array, Array] | None]) -> tuple[Exchange, Array]:
+    def one(exchange: Exchange, inputs: tuple[BatchRows, tuple[Array, Array] | None]) -> tuple[Exchange, Array]:
         batch, views = inputs
         exchange, reported = iteration(phase, context, exchange, batch, views or augment(phase, context, batch))
         return exchange, trees.pack(reported)
 
-    def block(exchange: Exchange, batches: Batch) -> tuple[Exchange, Array]:
+    def block(exchange: Exchange, batches: BatchRows) -> tuple[Exchange, Array]:
         with jax.named_scope('views_of_iterations'):
             views = jax.vmap(partial(augment, phase, context))(batches)
         return jax.lax.scan(one, exchange, (batches, views))
 
-    def first(exchange: Exchange, batches: Batch) -> Reported:
+    def first(exchange: Exchange, batches: BatchRows) -> Measured:
         """For shapes alone: the views have those of the images."""
         batch = jax.tree.map(lambda x: x[0], batches)
         images = context.federation.client_images[batch.rows]
@@ -283,13 +285,13 @@ def iterations(phase: CrossEntity, context: RoundContext, start: Exchange, batch
     return end, trees.unpack(packed.reshape(k_u, -1), jax.eval_shape(first, start, batches))
 
 
-def iterations_at_once(phase: CrossEntity, context: RoundContext, batches: Batch) -> int:
+def iterations_at_once(phase: CrossEntity, context: RoundContext, batches: BatchRows) -> int:
     """The number of iterations whose views are computed together: a divisor of K_u."""
     k_u, most = phase.hparams.k_u, steps_at_once(context.federation.client_images, 2 * batches.rows[0].size)
     return max(divisor for divisor in range(1, k_u + 1) if k_u % divisor == 0 and divisor <= most)
 
 
-def augment(phase: CrossEntity, context: RoundContext, batch: Batch) -> tuple[Array, Array]:
+def augment(phase: CrossEntity, context: RoundContext, batch: BatchRows) -> tuple[Array, Array]:
     """The weak and the strong views of a batch, [A', B, H, W, C] uint8 each."""
     images = context.federation.client_images[batch.rows]
     keys = iteration_keys(context.key, context.ids, batch.t)
@@ -299,8 +301,8 @@ def augment(phase: CrossEntity, context: RoundContext, batch: Batch) -> tuple[Ar
 
 @jax.named_scope('cross_entity_iteration')
 def iteration(
-    phase: CrossEntity, context: RoundContext, exchange: Exchange, batch: Batch, views: tuple[Array, Array]
-) -> tuple[Exchange, Reported]:
+    phase: CrossEntity, context: RoundContext, exchange: Exchange, batch: BatchRows, views: tuple[Array, Array]
+) -> tuple[Exchange, Measured]:
     """One iteration: labels, losses, one step of the server's pieces and of every client's bottom.
 
     `views` are the weak and the strong ones, from `augment`. Returns the exchange after the iteration, and what it
@@ -380,12 +382,10 @@ def weak_rows(
     def logits(top: Variables, rows: Array) -> Array:
         return model.top(top, rows, None, False)[0]
 
-    if by_teacher is True:
-        rows = features(teacher.bottom, teacher_axis)
-        return rows, logits(teacher.top, rows)
-    if by_teacher is False:
-        rows = features(student.bottom, 0)
-        return rows, logits(student.top, rows)
+    if isinstance(by_teacher, bool):
+        labeler, labeler_axis = (teacher, teacher_axis) if by_teacher else (student, 0)
+        rows = features(labeler.bottom, labeler_axis)
+        return rows, logits(labeler.top, rows)
     choose = axis.map(
         lambda *of_client: jax.tree.map(partial(jnp.where, of_client[0]), *of_client[1:]), (0, teacher_axis, 0)
     )

@@ -52,11 +52,6 @@ class HParams(default.Round):
         """How many batches a client reads in a round, and of which images."""
         return BatchPlan(self.k_u, self.batch_size, self.labeled_rows, self.local.epochs, self.local.steps)
 
-    @property
-    def server_list_steps(self) -> int:
-        """Number of steps for which the server's image list is repeated (`sampling.server_rows`); 0: not repeated."""
-        return self.k_s if self.sampling == 'replicated' else 0
-
 
 _ROUND = tuple(field.name for field in dataclasses.fields(default.Round))
 

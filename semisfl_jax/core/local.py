@@ -290,15 +290,11 @@ def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight
     return lambda key, state, federation, k_s, lr: (state, {})
 
 
-def _becomes_student(state: State, average: Any, federation: Federation) -> State:
-    return state.replace(student=average)
-
-
 def server_then_clients(
     hparams: HParams,
     server: ServerPhase,
     clients: LocalPhase,
-    update: Callable[[State, Any, Federation], State] = _becomes_student,
+    update: Callable[[State, Any, Federation], State] = lambda state, average, _: state.replace(student=average),
 ) -> Round:
     """A round of a method of whole models: K_s steps at the server, then the clients'; `update` makes the new state
     from the average of their uploads, which by default is the student."""
@@ -315,8 +311,4 @@ def server_then_clients(
 
 def predict_by(model: SplitModel, views: Views, *names: str) -> Predict:
     """predict(state, images [B, H, W, C] uint8) -> logits [B, K] of models of the state, such as 'student', by name."""
-
-    def predict_all(state: State, images: Array) -> dict[str, Array]:
-        return {name: predict(model, views, getattr(state, name), images) for name in names}
-
-    return predict_all
+    return lambda state, images: {name: predict(model, views, getattr(state, name), images) for name in names}

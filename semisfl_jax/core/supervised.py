@@ -164,10 +164,9 @@ def loss(
     model, hparams = phase.model, phase.hparams
     student = with_parameters(state.student, parameters)
     weight = jnp.ones(labels.shape, jnp.float32) if valid is None else valid.astype(jnp.float32)
-    dropout_keys = (rng.fold(dropout_key, piece) for piece in ('bottom', 'top'))
     x = phase.views.normalize(images)
-    features, bottom = model.bottom(student.bottom, x, next(dropout_keys), True, valid)
-    logits, top = model.top(student.top, features, next(dropout_keys), True, valid)
+    features, bottom = model.bottom(student.bottom, x, rng.fold(dropout_key, 'bottom'), True, valid)
+    logits, top = model.top(student.top, features, rng.fold(dropout_key, 'top'), True, valid)
     cross_entropy = losses.cross_entropy(logits, labels, weight)
     contrastive = jnp.zeros(())
     if keys is not None:
@@ -192,7 +191,8 @@ def draw_rows(hparams: HParams, key: Array, number: Array, federation: Federatio
     if hparams.short_batches:
         rows, valid = sampling.server_pass_rows(key, number, *batch)
     else:
-        rows = sampling.server_rows(key, number, *batch, hparams.server_list_steps)
+        list_steps = hparams.k_s if hparams.sampling == 'replicated' else 0  # for which the list of images is repeated
+        rows = sampling.server_rows(key, number, *batch, list_steps)
     return server_rows[rows], valid
 
 

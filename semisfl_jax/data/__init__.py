@@ -9,7 +9,6 @@ from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import (
     HostFederation,
-    add_participation,
     build_federations,
     draw_cohort,
     make_cohort,

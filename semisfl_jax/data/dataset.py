@@ -64,11 +64,6 @@ class Dataset:
         return {key: getattr(self, key) for key in ARRAYS} | targets | sizes
 
     @property
-    def test_truth(self) -> dict[str, np.ndarray]:
-        """What scores compare with, by task."""
-        return {'classification': self.test_labels} | {name: target.test for name, target in self.targets.items()}
-
-    @property
     def outline(self) -> Outline:
         """Its shapes, without the images."""
         outputs = {name: target.outputs for name, target in self.targets.items()}

@@ -174,13 +174,6 @@ def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, 
     return (np.stack(drawn, axis=1) * tasks + np.arange(tasks)).ravel().astype(np.int32)
 
 
-def add_participation(participations: np.ndarray, ids: np.ndarray) -> np.ndarray:
-    """The participations [N] after a round with the clients `ids` [A], as a new array."""
-    participations = participations.copy()
-    participations[ids] += 1
-    return participations
-
-
 def make_cohort(
     ids: np.ndarray, participations: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None, tasks: int = 1
 ) -> Cohort:

@@ -94,7 +94,6 @@ def to_outputs(outputs: int, compute: Compute) -> ConvLayer:
 
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # blocks of the four stages
 EXPANSION = 4  # channels of a bottleneck block's output for each one inside
-OUTPUT_STRIDES = (8, 16, 32)
 
 
 class Block(nn.Module):
@@ -180,8 +179,6 @@ def resnet(depth: int, output_stride: int, low_level: bool, compute: Compute) ->
 # The encoder sends the maps of three levels: skip connections across the cut. The decoder is a feature pyramid (Lin et
 # al., 2017): lateral 1 x 1 convolutions, and each map is resized to the next larger one and added to it.
 
-STRIDE = 8  # of the encoder's last map
-
 
 class SceneEncoder(nn.Module):
     """Images -> maps at strides 2, 4 and 8. 83,824 parameters for 3 channels."""
@@ -233,13 +230,13 @@ class EncoderDecoder(NamedTuple):
 
 def scene_net(outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
     """107,184 + 33 C parameters for C outputs and about 32 MFLOP for an image of 48x48x3, forward."""
-    _check_stride('scene_net', output_stride, (STRIDE,))
+    _check_stride('scene_net', output_stride, (8,))
     return EncoderDecoder(SceneEncoder(compute=compute), SceneDecoder(outputs, compute=compute))
 
 
 def _deeplab(version: str, depth: int, outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
     """Of V3, nothing but the last map crosses the cut; of V3+ the low-level map does, too."""
-    _check_stride(f'deeplab{version}_resnet{depth}', output_stride, OUTPUT_STRIDES)
+    _check_stride(f'deeplab{version}_resnet{depth}', output_stride, tuple(RATES))
     encoder = resnet(depth, output_stride, low_level=version == 'v3plus', compute=compute)
     decoder = {'v3': DeepLabV3, 'v3plus': DeepLabV3Plus}[version]
     return EncoderDecoder(encoder, decoder(outputs, RATES[output_stride], compute=compute))

@@ -80,7 +80,7 @@ def against(
 
 def score(ax: Axes, curves: Sequence[Curve], x: str = 'round', kind: Score = ACCURACY, split: str = 'test') -> Axes:
     """The score `kind` on the test or, by `split`, the validation images; `x` is a key of X_LABELS."""
-    return against(ax, curves, f'{split.capitalize()} {kind.label}{kind.unit and f" ({kind.unit})"}', x, kind.scale)
+    return against(ax, curves, f'{split.capitalize()} {kind.axis}', x, kind.scale)
 
 
 def k_s(ax: Axes, curves: Sequence[Curve]) -> Axes:

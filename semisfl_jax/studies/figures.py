@@ -120,7 +120,7 @@ def _of_column(
         if not spreads:
             raise UserError('a spread needs a row of at least two seeds')
         score = plots_collect.score(groups)
-        label = f'Deviation of the {score.label}{score.unit and f" ({score.unit})"}'
+        label = f'Deviation of the {score.axis}'
         curves.against(ax, _with_looks(spreads, row_looks), label, scale=score.scale, from_zero=True)
         return drawing, False
     x = {'accuracy_gigabytes': 'gigabytes', 'accuracy_minutes': 'minutes'}.get(name, 'round')
@@ -163,7 +163,7 @@ def _prices(groups: plots_collect.Groups, row_looks: Mapping[str, Look]) -> tupl
         ax.set_xlabel(curves.X_LABELS[x])
         shown += moving
     _begin_late(axes, shown, score)
-    axes[0].set_ylabel(f'Test {score.label} (%)')
+    axes[0].set_ylabel(f'Test {score.axis}')
     style.legend(drawing)
     return drawing, any(len(curve.x) > PANEL_POINTS for curve in first)
 

@@ -75,7 +75,7 @@ def with_given(study: Study, given: Mapping[str, Any]) -> Study:
         if len(values) > 1:
             differing = f'is not the same in all runs of {study.name}:{study.scale} ({", ".join(values)})'
             raise UserError(f'config.{key} {differing}; omit it')
-        if key in ('seed', 'study'):
+        if key == 'seed':
             raise UserError(f'config.{key} cannot be changed in a study; write --config.seeds=0,1,2')
     tables = (
         dataclasses.replace(table, cells=tuple(changed(cell, given, given.keys()) for cell in table.cells))

@@ -163,7 +163,7 @@ def named(words: Sequence[str], names: Iterable[str], what: str) -> list[str]:
     """Those of `names` that the user gave as `words`, of which one may have several between commas; (): all. UserError:
     a name is unknown, `what` it should be."""
     known = list(dict.fromkeys(names))
-    found = [name for word in words for name in ([word] if word in known else word.split(','))]
+    found = [name for word in words for name in ([word] if word in known else map(str.strip, word.split(',')))]
     for name in found:
         if name not in known:
             raise UserError(f"'{name}' is not {what}; {use_one_of(name, known)}")

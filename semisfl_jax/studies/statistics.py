@@ -83,16 +83,16 @@ def corrected(p: Sequence[float]) -> list[float]:
     return [float(next(adjusted)) if math.isfinite(value) else value for value in p]
 
 
-def seeds_needed(deviation: float, difference: float = 1.0) -> int:
-    """Seeds with which a paired t-test finds a mean `difference` with probability POWER, at least FEWEST; `deviation`:
-    of the differences of pairs, in the same unit."""
+def seeds_needed(deviation: float) -> int:
+    """Seeds with which a paired t-test finds a mean difference of 1 with probability POWER, at least FEWEST;
+    `deviation`: of the differences of pairs, in the same unit."""
     from statsmodels.stats.power import TTestPower
 
     if deviation <= 0:
         return FEWEST
 
     def enough(seeds: int) -> bool:
-        return not TTestPower().power(difference / deviation, seeds, LEVEL) < POWER  # NaN: far more than enough
+        return not TTestPower().power(1.0 / deviation, seeds, LEVEL) < POWER  # NaN: far more than enough
 
     return bisect.bisect_left(range(10**6), True, lo=FEWEST, key=enough)
 

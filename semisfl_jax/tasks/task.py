@@ -27,6 +27,11 @@ class Score(NamedTuple):
         return '%' if self.percent else ''
 
     @property
+    def axis(self) -> str:
+        """The label of an axis: 'accuracy (%)', 'RMSE'."""
+        return f'{self.label} ({self.unit})' if self.unit else self.label
+
+    @property
     def scale(self) -> float:
         """What a value is multiplied with to be in `unit`."""
         return 100.0 if self.percent else 1.0

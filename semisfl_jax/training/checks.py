@@ -21,10 +21,7 @@ from semisfl_jax.training import checkpoint
 
 TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
 # What the loop itself writes to a line of metrics.jsonl, beside scores
-WRITTEN = (
-    *('round', 'k_s', *RoundCost._fields, *TIMES),
-    *('clients', 'clients_failed', 'fake', 'validation'),
-)
+WRITTEN = ('round', 'k_s', *RoundCost._fields, *TIMES, 'clients', 'clients_failed', 'fake', 'validation')
 _STOPPED = ': stopped. '
 
 

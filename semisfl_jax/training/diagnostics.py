@@ -203,12 +203,12 @@ def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Expe
     return diagnose
 
 
-def _map_batches(trial: Experiment, images: np.ndarray, rows: np.ndarray, function: Callable[[int, Array], Any]) -> Any:
+def map_batches(trial: Experiment, images: np.ndarray, rows: np.ndarray, function: Callable[[int, Array], Any]) -> Any:
     """What `function` of a number and a batch [B, H, W, C] returns for `rows` of `images`, joined on the host."""
     size, parts = min(trial.config.eval_batch_size, len(rows)), []
     for number, start in enumerate(range(0, len(rows), size)):
         part = np.resize(rows[start : start + size], size)  # the last one is filled up
-        batch = core.replicate(trial.mesh, jnp.asarray(images[part]))
+        batch = core.replicate(trial.mesh, images[part])
         parts.append(jax.device_get(function(number, batch)))
     return jax.tree.map(lambda *values: np.concatenate(values)[: len(rows)], *parts)
 
@@ -226,14 +226,14 @@ def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) 
         return count_labels(owner, truth, labels, counted, len(held), dataset.num_classes)
 
     counts = {'unlabeled': count(np.zeros_like(truth), np.ones(len(rows), bool)).sum(axis=-1, dtype=np.int32)}
-    guesses = _map_batches(trial, dataset.train_images, rows, guess_batch)
+    guesses = map_batches(trial, dataset.train_images, rows, guess_batch)
     return counts | {f'{model}_confident': count(*guesses[model]) for model in sorted(guesses, reverse=True)}
 
 
 def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays:
     """`MODEL_test` and `agreement`."""
     dataset, rows = trial.dataset, np.arange(len(trial.dataset.test_labels))
-    predicted = _map_batches(trial, dataset.test_images, rows, lambda _, images: classify(state, images))
+    predicted = map_batches(trial, dataset.test_images, rows, lambda _, images: classify(state, images))
 
     def pairs(first: np.ndarray, second: np.ndarray) -> np.ndarray:
         groups, mask = np.zeros(len(rows), int), np.ones(len(rows), bool)

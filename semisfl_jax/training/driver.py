@@ -131,7 +131,7 @@ def _part(mesh: Mesh | None, tree: Any, r: int) -> Any:
 
 @jax.jit
 def _take(tree: Any, r: Array) -> Any:
-    """Trial r of leaves [R, ...] in one program: evaluation needs it after every round, and leaves are many."""
+    """Trial r of leaves [R, ...] in one program: leaves are many."""
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, r, keepdims=False), tree)
 
 

@@ -100,7 +100,7 @@ def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
 
 def evaluated(trials: Sequence[Experiment]) -> list[Any]:
     """[R] what `batched` returns, on every device, of the images on which each trial is evaluated."""
-    place, size = _place(trials[0]), trials[0].config.eval_batch_size
+    place, size = functools.partial(core.replicate, trials[0].mesh), trials[0].config.eval_batch_size
 
     def of_trial(trial: Experiment) -> Any:
         return batched(trial.dataset.test_images, trial.test_truth, size, place, trial.dataset.test_sizes)
@@ -126,12 +126,6 @@ def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
     state = core.like(first.mesh, first.state_shapes)
     evaluate = compile_evaluate(predict, state, images[0], first.task_of, compile_with(first.config))
     return [functools.partial(evaluate, of_trial) for of_trial in images]
-
-
-def _place(experiment: Experiment) -> Callable[[np.ndarray], Any]:
-    """What puts an array on every device of an experiment."""
-    mesh = experiment.mesh
-    return functools.partial(core.replicate, mesh) if mesh else jax.device_put
 
 
 # Trivial predictions of dense tasks: what a model scores counts from there.
@@ -186,7 +180,8 @@ def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
 def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[dict[str, dict[str, float]]]:
     """[R] the scores of the trivial predictions of dense tasks: {one of TRIVIAL_NAMES: {key of a score: value}}, on
     images from `evaluated`."""
-    first, place, jit = trials[0], _place(trials[0]), compile_with(trials[0].config)
+    first, jit = trials[0], compile_with(trials[0].config)
+    place = functools.partial(core.replicate, first.mesh)
 
     def scored(predict: Callable, states: Sequence[Any], inputs: Sequence[Any]) -> list[dict[str, float]]:
         evaluate = compile_evaluate(predict, states[0], inputs[0], first.task_of, jit)
@@ -246,7 +241,8 @@ def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], floa
     def batch_loss(state: Any, images: Array, labels: Array, weight: Array) -> Array:
         return jnp.sum(weight * jnp.stack(losses(state, images, labels), axis=1))
 
-    all_labels, dataset, place = config.data.client_labels == -1, first.dataset, _place(first)
+    all_labels, dataset = config.data.client_labels == -1, first.dataset
+    place = functools.partial(core.replicate, first.mesh)
     held = [global_loss_weights(trial.partition, trial.held, all_labels, trial.hparams) for trial in trials]
     size = min(config.eval_batch_size, len(held[0][0]))
 

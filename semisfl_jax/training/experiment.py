@@ -52,8 +52,10 @@ class Experiment(NamedTuple):
     @property
     def test_truth(self) -> dict[str, np.ndarray]:
         """What outputs for `dataset.test_images` are compared with, by task."""
+        truth = {name: target.test for name, target in self.dataset.targets.items()}
+        truth['classification'] = self.dataset.test_labels
         tasks = list(self.algorithm.tasks.values()) or [self.task_of(self.algorithm.headline)]
-        return {task.name: self.dataset.test_truth[task.name] for task in tasks}
+        return {task.name: truth[task.name] for task in tasks}
 
     @property
     def headline(self) -> tasks_lib.Headline:

@@ -69,8 +69,7 @@ def cohorts(experiment: Experiment, first: int) -> Iterator[tuple[Cohort, costs.
             failed = participants.failed if participants else None
             yield data.make_cohort(ids, participations, padded, failed, tasks), participants
         if participants:  # all draw batches but those that failed before the round
-            drew = participants.ids[participants.started | ~participants.failed]
-            participations = data.add_participation(participations, drew)
+            participations[participants.ids[participants.started | ~participants.failed]] += 1
 
 
 def participation(experiment: Experiment, index: int) -> costs.Clients | None:

@@ -17,7 +17,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.core import file_io, frequency, hosts, machine
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.training import checkpoint, metrics, outputs
+from semisfl_jax.training import checkpoint, diagnostics, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.experiment import Experiment, compile_with
 
@@ -126,11 +126,8 @@ class Trained:
                 f'images is an array {list(images.shape)} of {images.dtype}; give [N, {", ".join(map(str, shape))}] of '
                 'uint8, 0 to 255, with N at least 1'
             )
-        size = min(len(images), self.experiment.config.eval_batch_size)
-        rows = np.arange(-(-len(images) // size) * size) % len(images)  # the last batch is filled with others
-        state = jax.device_put(self.state)  # once for all batches
-        batches = [jax.device_get(self._predict(state, images[of])) for of in rows.reshape(-1, size)]
-        return jax.tree.map(lambda *parts: np.concatenate(parts)[: len(images)], *batches)
+        state, rows = jax.device_put(self.state), np.arange(len(images))
+        return diagnostics.map_batches(self.experiment, images, rows, lambda _, batch: self._predict(state, batch))
 
     @functools.cached_property
     def _predict(self) -> jax.stages.Wrapped:

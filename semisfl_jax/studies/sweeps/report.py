@@ -156,7 +156,7 @@ def _running_best(found: Sequence[Result]) -> Any:
         ax.plot(range(len(line)), line, label=title, **look[title].line(len(line), place))
     ax.xaxis.get_major_locator().set_params(integer=True)
     ax.set_xlabel('Trial (0: untuned)')
-    ax.set_ylabel(_label(found[0]))
+    ax.set_ylabel(f'Validation {found[0].score.axis}')
     style.legend(drawing)
     return drawing
 
@@ -194,12 +194,7 @@ def _slices(result: Result) -> Any:
         ax.margins(y=0.12)  # room for what stands at the edge
         ax.set_xlabel(key)
     for ax in panels[::columns]:
-        ax.set_ylabel(_label(result))
+        ax.set_ylabel(f'Validation {result.score.axis}')
     for ax in panels[len(ranges) :]:
         ax.remove()
     return drawing
-
-
-def _label(result: Result) -> str:
-    unit = f' ({result.score.unit})' if result.score.unit else ''
-    return f'Validation {result.score.label}{unit}'
