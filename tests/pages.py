@@ -89,7 +89,7 @@ def _spent(name):
     hardware = sorted(set(re.findall(r'\(\w+\), (.*?), (\d+) core', ' '.join(row['hardware'] for row in cells))))
     named = {processor: ' or '.join(c for p, c in hardware if p == processor) for processor, _ in hardware}
     found = [
-        len({run for row in cells for run in row['runs'].split()}),
+        sum(int(row['runs']) for row in budget) or len({run for row in cells for run in row['runs'].split()}),
         '; '.join(f'{processor}, {cores}' for processor, cores in named.items()),
         ', '.join(sorted({commit for row in cells for commit in row['commits'].split(', ')})),
     ]
