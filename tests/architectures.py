@@ -15,7 +15,7 @@ SHAPES = {  # of all others (32, 32, 3)
 }
 CLASSES = {'vgg16': 100}
 NARROW = {
-    'alexnet': {'channels': (4, 4, 4, 4, 8), 'dense': 96},
+    'alexnet': {'channels': (6, 4, 4, 4, 8), 'dense': 96},
     'vgg13': {'channels': (4, 4, 4, 4, 8), 'dense': 96},
     'resnet9': {'channels': (3, 4, 5, 6)},
     'resnet9_plain': {'channels': (3, 4, 5, 6)},

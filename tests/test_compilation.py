@@ -2,7 +2,10 @@
 
 import gc
 import json
+from unittest import mock
 
+import jax
+import jax.numpy as jnp
 import pytest
 
 from semisfl_jax.core import machine
@@ -36,6 +39,17 @@ def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     assert misses == 0
     assert 'cached by an earlier run' in printed
     assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
+
+
+@pytest.mark.parametrize(('precision', 'word'), [('float32', 'HIGHEST'), ('tf32', 'HIGH,')])
+def test_programs_have_the_precision_and_the_kernels_that_are_asked_for(precision, word, monkeypatch):
+    program = machine.jit(lambda x: x @ x, precision).lower(jnp.ones((2, 2))).as_text()
+    assert f'{word}' in program.replace(']', ',')
+    made = mock.Mock()
+    monkeypatch.setattr(jax, 'jit', made)
+    with machine.programs_for('gpu'):
+        machine.jit(print, precision, deterministic=False)
+    assert made.call_args.kwargs['compiler_options'] == {'xla_gpu_deterministic_ops': False}
 
 
 def test_garbage_is_left_alone_only_meanwhile():

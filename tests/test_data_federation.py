@@ -149,14 +149,8 @@ def test_clients_are_drawn_uniformly_and_in_pairs():
     assert np.abs(together - pair).max() <= 5 * np.sqrt(pair * (1 - pair) / rounds)
 
 
-def test_a_cohort_carries_its_own_visits():
-    cohort = data.make_cohort(np.array([1, 3]), np.array([9, 8, 7, 6]))
-    assert cohort.ids.tolist() == [1, 3]
-    assert cohort.weight.tolist() == [1.0, 1.0]
-    assert cohort.participations.tolist() == [8, 6]
-    assert cohort.ids.dtype == cohort.participations.dtype == np.int32
-
-
 def test_neither_padding_nor_the_failed_weigh():
-    cohort = data.make_cohort(np.array([2, 5]), np.arange(6), padded_size=4, failed=np.array([True, False]))
-    assert [field.tolist() for field in cohort] == [[2, 5, 5, 5], [0, 1, 0, 0], [2, 5, 5, 5]]
+    visits = np.array([9, 8, 7, 6, 5, 4])
+    cohort = data.make_cohort(np.array([2, 5]), visits, padded_size=4, failed=np.array([True, False]))
+    assert [field.tolist() for field in cohort] == [[2, 5, 5, 5], [0, 1, 0, 0], [7, 4, 4, 4]]
+    assert cohort.ids.dtype == cohort.participations.dtype == np.int32

@@ -7,6 +7,7 @@ import pytest
 
 from semisfl_jax import data
 from semisfl_jax.core.errors import UserError
+from tests import toy_scenes
 from tests.partitions import SKEWED, config_of, dataset_of, rewrite
 
 
@@ -128,3 +129,13 @@ def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
 def test_a_folder_that_cannot_be_written_is_named(saved, tmp_path):
     with pytest.raises(UserError, match=r'partition\.npz'):
         data.save(saved[2], saved[3] / 'p.npz')
+
+
+def test_tasks_share_rows_in_a_file_of_their_own(tmp_path):
+    dataset, path = toy_scenes.load(), tmp_path / 'p.npz'
+    given = {'tasks': toy_scenes.TASKS, 'num_clients': 4, 'num_active': 2, 'client_labels': -1, 'k_s': 0}
+    made = data.make_partition(dataset, config_of(**given))
+    data.save(made, path)
+    assert data.load_for(path, dataset, config_of(**given)).content_hash == made.content_hash
+    with pytest.raises(UserError, match='tasks semseg, depth'):
+        data.load_for(path, dataset, config_of(**given | {'tasks': ('depth',)}))

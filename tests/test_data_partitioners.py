@@ -149,12 +149,6 @@ def test_clients_who_know_all_labels_hold_what_they_would_with_some(rule):
 # --- Fed-SHVR's MNIST: tau_k = floor(E M_k / B_u) with E = 2 and B_u = 32 is given as 371, and in [270, 500]
 
 
-def test_the_equal_split_of_fed_shvr():
-    made, _, labeled = make(dataset_of(MNIST), **SHVR_MNIST)
-    assert [len(rows) for rows in made.client_index] == [5940] * 10
-    assert (labeled == 6).all()
-
-
 def test_the_unequal_split_of_fed_shvr():
     """Two digits of labels for every client; the rest by Dir_10(0.1), between 270 and 500 steps."""
     limits = {'min_images': 270 * 16, 'max_images': 500 * 16 + 15}
@@ -232,3 +226,10 @@ def test_nobody_is_empty_however_small_a_share():
     assert unlabeled.sum(axis=1).min() == 1
     assert unlabeled.sum() == 60
     assert not unlabeled[labeled == 0].any()
+
+
+def test_labels_follow_the_counts_of_a_draw_over_clients():
+    """50 labels and 450 other images of each of four classes: 'same' deals a client a ninth of its images as labels."""
+    changes = {**FEDDURE, 'partition': 'dirichlet_class', 'alpha': 0.5}
+    _, unlabeled, labeled = make(dataset_of([500] * 4), **changes)
+    assert np.abs(labeled - unlabeled / 9).max() < 1

@@ -94,6 +94,8 @@ def test_image100_comes_out_of_imagenet2012(tmp_path):
     assert loaded.test_images.shape == (4, 144, 144, 3)
     np.testing.assert_array_equal(loaded.train_images[:, 0, 0, 0], np.where(loaded.train_labels == 0, 160, 40))
     assert np.bincount(loaded.train_labels).tolist() == [5, 5]
+    (tmp_path / 'classes.txt').write_text(f'{names[1]}\n{names[4]}\n')  # another list, in the same cache
+    np.testing.assert_array_equal(data.load(options).train_labels, 1 - loaded.train_labels)
     (tmp_path / 'classes.txt').write_text(f'{names[4]}\nn99999999\n')
     with pytest.raises(UserError, match=r'n99999999.*config\.data\.class_list'):
         data.load(options)

@@ -9,10 +9,10 @@ import pytest
 
 from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
-from semisfl_jax.core import queue
+from semisfl_jax.core import queue, sampling
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.queue import Queue
-from semisfl_jax.training import diagnostics, experiment, load
+from semisfl_jax.training import diagnostics, experiment, inputs, load
 from tests import runs, toy
 
 # Without views, weak ones included, pseudo-labels are those of the stored images.
@@ -60,6 +60,15 @@ def test_counts_add_up_to_what_is_known_otherwise(diagnosed):
         np.testing.assert_array_equal(arrays['agreement'].sum(axis=0), arrays['student_test'].sum(axis=0))
         assert arrays['queue_levels'].tolist() == ['supervised', 'unlabeled']
         assert (arrays['queue'].sum(axis=(1, 2, 3)) + arrays['queue_empty']).tolist() == [16, 16]
+        cohort, _ = next(inputs.cohorts(trial, number - 1))
+        rows, _ = sampling.client_rows(trial.key, trial.federation, cohort, trial.hparams.batches)
+        newest = np.asarray(trial.federation.client_labels)[np.swapaxes(rows, 0, 1)].ravel()[-16:]
+        np.testing.assert_array_equal(arrays['queue'][1].sum(axis=(0, 2)), [*np.bincount(newest, minlength=10), 0])
+
+
+def test_a_queue_that_cannot_be_recomputed_is_left_out():
+    for changes in ({}, {'client_teacher_ema': True}, {'algorithm': 'semisfl_prior'}, {'pseudo_labels': 'none'}):
+        assert (diagnostics._build_queue(built(**changes), toy.VIEWS, jax.jit) is None) == bool(changes)
 
 
 def test_the_gap_is_that_of_the_checkpoint(diagnosed):

@@ -136,16 +136,6 @@ def test_corrections_cancel(name):
 
 
 @pytest.mark.slow
-def test_a_round_without_clients_moves_nothing():
-    state = rounds('fed_shvr', 1, hparams())[-1]
-    algorithm = algorithms.build('fed_shvr', linear.model(), toy.VIEWS, hparams())
-    lost = toy.cohort(EVERYONE, [1] * 5)._replace(weight=jnp.zeros(5))
-    after, _ = jax.jit(algorithm.round)(rng.root(0), state, FEDERATION, lost, jnp.int32(0))
-    for name in ('student', 'clients', 'server'):
-        chex.assert_trees_all_close(getattr(after, name), getattr(state, name), rtol=1e-6)
-
-
-@pytest.mark.slow
 def test_with_equal_steps_and_hard_labels_fed_sh_is_fedavg_with_pseudo_labels():
     hard = FedShvr(alpha0=1.0, alpha1=0.0, alpha2=0.0, ramp_rounds=0)
     ours = rounds('fed_sh', 2, hparams(options=hard, local=Local(weighting='samples')))[-1]
@@ -180,6 +170,8 @@ def test_steps_are_those_of_the_larger_set_rounded_down():
         of_paper = BatchPlan(50, batch, 32, 2, 'longest')
         np.testing.assert_array_equal(sampling.client_steps(paper, cohort, of_paper), steps)
     assert sampling.most_steps(FEDERATION, sizes) >= max(expected)
+    few = FEDERATION.replace(index=FEDERATION.index[:, :2], size=jnp.full(5, 2))  # two of them twice are two batches
+    assert sampling.most_steps(few, sizes) == 2 * FEDERATION.labeled_index.shape[1]
 
 
 @pytest.mark.slow

@@ -14,14 +14,6 @@ from tests.rows import STUDENT, Row
 ROW = Row(STUDENT, STUDENT, by_images=True)
 
 
-def test_weighted_average_by_hand():
-    """Two uploads, by 1 and 3 images: a quarter and three quarters; uniform: halves; nobody: what was there."""
-    uploads, fallback = {'w': jnp.array([[2.0, 4.0], [6.0, 0.0]])}, {'w': jnp.array([9.0, 9.0])}
-    for weight, expected in (([1.0, 3.0], [5.0, 1.0]), ([1.0, 1.0], [4.0, 2.0]), ([0.0, 0.0], [9.0, 9.0])):
-        average = trees.weighted_mean(uploads, jnp.array(weight), fallback)
-        np.testing.assert_allclose(average['w'], expected)
-
-
 def test_rows_of_a_cohort_go_back_where_they_came_from():
     tree = {'w': jnp.arange(10.0).reshape(5, 2)}
     ids, weight = jnp.array([3, 1, 1]), jnp.array([1.0, 1.0, 0.0])  # the last is padding, a copy of client 1

@@ -15,12 +15,11 @@ from tests.architectures import count
     [
         # "two 5x5 convolution layers (32 and 64 channels, each followed with 2x2 max pooling), a fully connected layer
         # with 512 units, and a final softmax output layer (1,663,370 total parameters)"
-        ('mcmahan_cnn', (25 * 32 + 32) + (25 * 32 * 64 + 64) + (7 * 7 * 64 * 512 + 512) + (512 * 10 + 10)),
-        ('mcmahan_2nn', (784 * 200 + 200) + (200 * 200 + 200) + (200 * 10 + 10)),
+        ('mcmahan_cnn', 1_663_370),
+        ('mcmahan_2nn', 199_210),
     ],
 )
 def test_the_models_have_the_parameters_of_the_paper(name, parameters):
-    assert parameters == {'mcmahan_cnn': 1_663_370, 'mcmahan_2nn': 199_210}[name]
     variables = jax.eval_shape(models.build(name, 10, (28, 28, 1)).init, jax.random.key(0))
     assert count(variables.bottom) + count(variables.top) == parameters
 

@@ -50,12 +50,6 @@ def test_sequences(rule, share, expected):
     assert all(sequence[h] == sequence[h - 1] for h in range(1, 1001) if h % 100)  # it moves at checks alone
 
 
-@pytest.mark.parametrize('rule', ['paper', 'code', 'coverage'])
-def test_no_change_while_the_supervised_loss_falls_faster(rule):
-    sequence = run(options(rule), 500, loss_s=lambda h: -0.02 * h, loss_u=lambda h: -0.01 * h)
-    assert changes(sequence) == []
-
-
 def test_rules_differ_where_the_code_divides_by_steps():
     """Supervised loss falls a little faster per round, but in twice the steps: only the code's rule shrinks K_s."""
     falls = {'loss_s': lambda h: -0.011 * h, 'loss_u': lambda h: -0.01 * h}

@@ -67,6 +67,21 @@ frequency.update = stopping"""
     runs.assert_diagnostics_close(tmp_path / 'one', tmp_path / '0', 4)
 
 
+@pytest.mark.parametrize(
+    ('other', 'what'),
+    [
+        ("sys.argv.append('--config.seed=1')", 'configurations'),
+        ("sys.argv.append('--config.rounds=5')", 'configurations'),
+        ('from semisfl_jax.data import Partition; Partition.content_hash = 2', 'the data or their split'),
+    ],
+)
+def test_processes_that_would_compute_other_runs_stop(tmp_path, other, what):
+    for process in two_processes(tmp_path, ('', other)):
+        assert process.returncode == 2
+        assert f'{what} differ from those of process 0' in process.stderr
+    assert not (tmp_path / '0').exists()
+
+
 def test_a_process_that_dies_ends_the_other(tmp_path):
     """JAX sees to it; without it the other would wait for good."""
     soon = 'from semisfl_jax.core import hosts; hosts._SECONDS = 5'

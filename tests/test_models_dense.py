@@ -309,7 +309,7 @@ def test_files_of_pytorch(tmp_path, variables, monkeypatch):
 
     def torch_load(file, map_location, weights_only):
         assert (file.name, map_location, weights_only) == ('resnet.pth', 'cpu', True)
-        return {name: tensor(array) for name, array in state.items()}
+        return {'state_dict': {name: tensor(array) for name, array in state.items()}}
 
     monkeypatch.setitem(sys.modules, 'torch', types.SimpleNamespace(load=torch_load))
     (tmp_path / 'resnet.pth').write_bytes(b'any')
@@ -328,6 +328,7 @@ def changed(**changes):
     [
         (changed(bn1__bias=None, bn1__weight=None), r'bn1\.bias'),
         (changed(conv1__weight=np.ones((4, 1, 7, 7))), r'conv1\.weight'),
+        (changed(layer2__2__conv1__weight=np.ones((6, 24, 1, 1))), r'layer2\.2\.conv1'),  # of a deeper network
         (changed(bn1__bias=np.array([0.0, np.nan, 0.0, 0.0])), r'bn1\.bias'),
         (changed(bn1__bias=np.array([None, 1, 1, 1])), 'encoder'),  # a pickle
         ({}, 'encoder'),

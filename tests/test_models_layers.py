@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import models
-from semisfl_jax.models import layers, zoo
+from semisfl_jax.models import layers, lowerings, winograd, zoo
 from semisfl_jax.models.layers import Compute
 from tests.architectures import drawn, narrow
 from tests.convolution import convolve
@@ -79,6 +79,12 @@ class Numpy:
             x = x + self.conv(y, name, 'conv_1')
         return self.dense(relu(self.norm(x, 'layer_6', 'norm_2')).mean((1, 2)), 'layer_7')
 
+    def alexnet(self, x):
+        for index in range(5):
+            x = relu(self.conv(x, f'layer_{index}'))
+            x = max_pool(x, 2) if index in (0, 1, 4) else x
+        return self.dense(relu(self.dense(relu(self.dense(x, 'layer_5')), 'layer_6')), 'layer_7')
+
     def cnn13(self, x):
         for index in range(9):
             x = self.conv(x, f'layer_{index}', padding=int(index < 6))
@@ -114,6 +120,31 @@ def test_logits_equal_numpy_at_any_cut(name, side, cut, train):
     logits, _ = model.top(variables.top, features, None, train)
     expected = getattr(Numpy(variables, train), name)(images)
     np.testing.assert_allclose(logits, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize('lowering', lowerings.LOWERINGS)
+def test_every_form_of_a_convolution_has_the_logits_and_gradients_of_numpy(lowering, monkeypatch):
+    """Bias, ReLU and pooling are part of some; a central difference in float64 is the gradient of the biases."""
+    monkeypatch.setattr(winograd, 'WIDE', 1)
+    model = narrow('alexnet', compute=Compute(convolution=lowering))
+    variables = jax.tree.map(lambda leaf: leaf + 0.05, drawn('alexnet'))
+    images = np.random.default_rng(2).normal(size=(2, 16, 16, 3)).astype(np.float32)
+
+    def logits(bottom):
+        return model.top(variables.top, model.bottom(bottom, images, None, False)[0], None, False)[0]
+
+    expected = Numpy(variables, False).alexnet(images)
+    np.testing.assert_allclose(logits(variables.bottom), expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+    gradient = jax.grad(lambda bottom: jnp.sum(logits(bottom) ** 2))(variables.bottom)['params']
+    for layer in ('layer_0', 'layer_3', 'layer_4'):
+        sums = []
+        for step in (1e-5, -1e-5):
+            numpy = Numpy(variables, False)
+            leaf = jax.tree.map(np.float64, numpy.parameters[layer])
+            numpy.parameters[layer] = {**leaf, 'bias': leaf['bias'] + step}
+            sums.append(np.sum(numpy.alexnet(np.float64(images)) ** 2))
+        slope = (sums[0] - sums[1]) / 2e-5
+        np.testing.assert_allclose(np.sum(gradient[layer]['bias']), slope, rtol=1e-2)
 
 
 # Where the heads of the authors' code drop half of the numbers: before the first, second and third dense layer.

@@ -1,10 +1,12 @@
 """The preview command: what it prints, and the line that each mistake gets."""
 
 import jax
+import numpy as np
 import pytest
 
 from semisfl_jax import core, models
 from semisfl_jax.core import machine
+from semisfl_jax.core.supervised import steps_at_once
 from semisfl_jax.preview import targets
 from semisfl_jax.preview.__main__ import main
 from tests import runs
@@ -87,6 +89,8 @@ def test_programs_for_another_platform():
             assert machine.platform() == platform
             assert models._lowering('auto') == convolution
             assert core.trial_map('auto')[0] == name
+            one, ahead = (steps_at_once(np.zeros((1, side, side, 3), np.uint8), 128) for side in (512, 32))
+            assert (one, ahead) == ((1, 1) if platform == 'cpu' else (1, 2**26 // (128 * 3072)))
     with pytest.raises(ZeroDivisionError), machine.programs_for('tpu'):
         raise ZeroDivisionError
     assert machine.platform() == here

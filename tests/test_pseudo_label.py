@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.core.objectives import fixmatch, signal_threshold, uda
-from semisfl_jax.core.teacher import count_pseudo_labels, hard_labels, pseudo_label_rates
+from configs.default import Local
+from semisfl_jax.core.objectives import fixmatch, ramp, signal_threshold, uda
+from semisfl_jax.core.teacher import count_pseudo_labels, pseudo_label_rates
 
 LOG = np.log
 # Three rows of probabilities 0.9/0.1, 0.6/0.4, 0.2/0.8 on the weak view; uniform, 0.5/0.5, 0.75/0.25 on the strong one.
@@ -25,12 +26,6 @@ def test_fixmatch_by_hand():
     np.testing.assert_array_equal(confident, [True, False, True])
     value, *_ = fixmatch(0.7)(WEAK, STRONG, jnp.array([1.0, 1.0, 0.0]))  # the last row is a labeled one
     np.testing.assert_allclose(value, LOG(2) / 2, rtol=1e-6)
-
-
-def test_a_row_at_the_threshold_counts():
-    weak = jnp.array([[0.0, 0.0, -jnp.inf]])
-    assert bool(hard_labels(weak, 0.5)[1][0])
-    assert not bool(hard_labels(weak, math.nextafter(0.5, 1) + 1e-6)[1][0])
 
 
 def test_uda_by_hand():
@@ -77,3 +72,10 @@ def test_counts_by_hand():
     }  # fmt: skip
     rates = pseudo_label_rates(counts)
     assert (float(rates['mask_rate']), float(rates['pseudo_label_accuracy'])) == (0.75, 0.5)
+
+
+@pytest.mark.parametrize(('kind', 'half'), [('pseudo_label', 0.5), ('mean_teacher', math.exp(-1.25))])
+def test_a_ramp_ends(kind, half):
+    """It is 1 from its last round on: exp(-5 (1 - t)^2) for mean teachers, t for pseudo-labels."""
+    found = [float(ramp(Local(kind, ramp_rounds=4), jnp.int32(index))) for index in (2, 4, 9)]
+    np.testing.assert_allclose(found, [half, 1, 1], rtol=1e-6)

@@ -80,12 +80,6 @@ def test_single_ring_reproduces_the_code():
     assert positive == [10, 20, 21, 22, 23, 24]
 
 
-@pytest.mark.parametrize(('empty_slots', 'expected'), [('ignore', 1), ('count', 9), ('auto', 1)])
-def test_empty_slots_switch(empty_slots, expected):
-    references = build('two_level', 4, empty_slots=empty_slots).cross_entity_references(batch(0, 1))
-    assert int(np.sum(np.asarray(references.mask))) == expected
-
-
 def test_single_ring_starts_as_random_unit_vectors():
     """As the authors' does: negatives until keys have taken their slots, zeros after the first emptying."""
     state, other = (build('single_ring', 6, 4, key=jax.random.key(seed)) for seed in (0, 1))

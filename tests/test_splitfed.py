@@ -2,17 +2,17 @@
 
 import pytest
 
-from configs import default
+import semisfl_jax as sfl
 from semisfl_jax import config as config_lib
 from semisfl_jax.config.resolve import count_devices
 from tests import runs
-from tests.marks import slow_but
 from tests.rows import STUDENT, Row
 
 ROW = Row(STUDENT, STUDENT, unlabeled=False, by_images=True)
 
 
-@pytest.mark.parametrize('version', slow_but(['v1', 'v2']))
+@pytest.mark.slow
+@pytest.mark.parametrize('version', ['v1', 'v2'])
 def test_the_command_learns_and_reads_the_same_from_the_host(tmp_path, version):
     changes = {'algorithm': 'splitfed', 'data__client_labels': -1, 'k_s': 0, **runs.VIEWS}
     changes |= {'splitfed__version': version, 'k_u': 15, 'lr': 0.1}
@@ -26,13 +26,7 @@ def test_the_command_learns_and_reads_the_same_from_the_host(tmp_path, version):
     assert images == pytest.approx(3 * 15 * 4, abs=1)  # no batch of the server is among them
 
 
-def configuration(**changes):
-    config = default.get_config()
-    config.algorithm, config.data.client_labels, config.k_s, config.batch_size = 'splitfed', -1, 0, 60  # 60 % 8 != 0
-    config.update_from_flattened_dict(changes)
-    return config
-
-
 def test_v2_takes_one_device_of_those_there_are():
-    config = configuration(**{'splitfed.version': 'v2', 'parallel.devices': 0})
+    changes = {'splitfed.version': 'v2', 'parallel.devices': 0, 'data.client_labels': -1, 'k_s': 0}
+    config = sfl.get_config('cifar10', changes, algorithm='splitfed')
     assert count_devices(config_lib.resolve(config)) == 1

@@ -116,7 +116,8 @@ def test_numbers_of_the_paper_belong_to_its_data(name):
             assert cell.paper == cell.published
             few = '250 labels' in f'{table.title}, {cell.column}'
             assert cell.published.labels == (250 if few else LABELS[cell.published.data])
-    assert not any(cell.paper for cell in plan.with_given(full, {'data.fake': True}).cells())
+    for key, value in {'data.fake': True, 'data.num_validation': 100}.items():
+        assert not any(cell.paper for cell in plan.with_given(full, {key: value}).cells()), key
     small = study(name, 'cpu')
     assert not any(cell.paper for cell in small.cells())
     titles = ' '.join(text for table in small.tables for text in (table.title, *table.columns))

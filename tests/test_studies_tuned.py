@@ -53,6 +53,10 @@ def test_what_a_study_varies_is_left_as_it_is():
     changed = tuned.apply(study, result(), 'tuned.json')
     assert [(cell.config.lr, cell.config.threshold) for cell in changed.cells()] == [(0.05, 0.9), (0.05, 0.95)]
     assert any('threshold as in the study' in note for note in changed.notes)
+    cells = [studies_toy.cell('semisfl', alpha, lr=lr) for alpha, lr in ((1.0, 0.1), (0.5, 0.02))]
+    study = dataclasses.replace(study, tables=(dataclasses.replace(study.tables[0], cells=tuple(cells)),))
+    of_cells = [(cell.config.lr, cell.config.lr_min) for cell in tuned.apply(study, result(), 'tuned.json').cells()]
+    assert of_cells == [(0.1, 0.005), (0.02, 0.005)]  # lr_min follows lr
 
 
 def test_of_two_forms_of_a_method_the_one_with_more_fixed_keys():
@@ -61,6 +65,7 @@ def test_of_two_forms_of_a_method_the_one_with_more_fixed_keys():
     assert tuned.of_cell(cell, [found(), closer]) is closer
     assert tuned.of_cell(studies_toy.cell('semisfl', 0.5), [closer]) is None
     assert tuned.of_cell(studies_toy.cell('fedswitch', 1.0), [found(), closer]) is None
+    assert tuned.of_cell(studies_toy.cell('semisfl', 1.0, setting='official'), [found()]) is None
 
 
 def run(tmp_path, given):

@@ -119,3 +119,9 @@ def test_rounds_after_which_a_trial_can_stop():
     assert search.stop_rounds(40, 8) == [16, 24, 32]  # those evaluated
     assert search.stop_rounds(3, 1) == [1, 2]
     assert search.stop_rounds(1, 1) == search.stop_rounds(10, 50) == []
+
+
+def test_of_an_error_the_lowest_is_the_best():
+    errors = [search.Trial({}, search.COMPLETE, error, {}, 8, 'run', 'depth_rmse') for error in (0.5, 0.25, 0.75)]
+    assert search.Result(sweeps_toy.ENTRIES[0], errors).best == 1
+    assert search._direction(errors[0]) == 'minimize'

@@ -125,7 +125,13 @@ def test_a_run_that_fails_stops_the_sweep_and_is_tried_again(tmp_path, monkeypat
     with pytest.raises(UserError, match=r'Supervised-only, trial 0: the toy does not like .*tries it again'):
         make(root, launcher, given={'sweep_trials': 1})
     monkeypatch.delenv('TOY_FAILS')
-    assert len(table(make(root, launcher, given={'sweep_trials': 1}))) == 2
+    folder = make(root, launcher, given={'sweep_trials': 1})
+    assert len(table(folder)) == 2
+    assert (folder / tuned.NAME).exists()
+    monkeypatch.setenv('TOY_FAILS', 'supervised_only')
+    with pytest.raises(UserError, match='trial 1'):
+        make(root, launcher, given={'sweep_trials': 2})
+    assert not (folder / tuned.NAME).exists()  # it would be of fewer trials than were asked for
 
 
 def test_a_method_that_diverges_untuned_stops_the_sweep(tmp_path):

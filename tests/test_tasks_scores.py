@@ -222,13 +222,6 @@ def test_bilinear_equals_loops():
             np.testing.assert_allclose(got[:height, :width, channel], expected, atol=1e-5)
 
 
-def test_nearest_equals_that_of_the_data():
-    values = np.random.default_rng(2).integers(0, 9, (4, SIDE, SIDE))
-    resized = np.asarray(scores.nearest(jnp.asarray(values), LARGEST, jnp.asarray(SIZES)))
-    for got, given, (height, width) in zip(resized, values, SIZES.tolist(), strict=True):
-        np.testing.assert_array_equal(got[:height, :width], maps.nearest(given, height, width))
-
-
 def test_classes_of_a_known_size_error():
     """The prediction is the truth, resized to the network's size: all that is wrong is what the two resizings lose."""
     truths = pictures(3)

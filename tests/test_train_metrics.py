@@ -144,19 +144,6 @@ def test_accuracy_equals_a_count_in_numpy(count, batch_size):
     assert make_evaluate(predict, {'w': w}, images, labels, batch_size)({'w': jnp.asarray(w)}) == expected
 
 
-def test_rows_that_fill_up_the_last_batch_do_not_count():
-    """Image 0 fills up the batch, and it is the only one the model gets right."""
-    images = np.zeros((5, 2, 2, 1), np.uint8)
-    images[0] = 255
-    labels = np.array([1, 1, 1, 1, 1])
-
-    def bright(state, images):
-        share = images.astype(jnp.float32).mean(axis=(1, 2, 3)) / 255.0
-        return {'student': jnp.stack([1 - share, share], axis=-1)}
-
-    assert make_evaluate(bright, {}, images, labels, 4)({}) == {'student': {'accuracy': 0.2}}
-
-
 def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():
     """Lower is better: the mean of |output - target| is 3 for the first model and 1 for the second."""
     score = tasks.Score('error', 'error', percent=False, higher_is_better=False)

@@ -94,7 +94,9 @@ def test_tensorboard_holds_the_same_numbers_before_the_end(reference, tmp_path):
             assert (record['round'], key, np.float32(record[key])) in scalars
     written = outputs.open_events(tmp_path / 'tensorboard', 1)
     outputs.log_events(written, {'round': 1, 'a': 1.0})
-    assert events(tmp_path)[0] == [(1, 'a', 1.0)]
+    outputs.log_events(written, {'round': 2, 'validation': True, 'student_accuracy': 0.5, 'lr': 1.0})
+    found = [(1, 'a', 1.0), (2, 'VALIDATION/student_accuracy', 0.5), (2, 'lr', 1.0)]
+    assert events(tmp_path)[0] == found
     written.close()
 
 

@@ -6,7 +6,7 @@ import json
 import numpy as np
 import pytest
 
-from semisfl_jax import compare, data
+from semisfl_jax import compare, data, tasks
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import keys
 from semisfl_jax.core.errors import UserError
@@ -162,3 +162,18 @@ def test_runs_of_earlier_versions_are_the_same_experiments(tmp_path):
     assert not config_lib.differences(resolved, config)
     assert config_lib.identity_hash(load.config(tmp_path)) == config_lib.identity_hash(resolved)
     assert runs.run(tmp_path, algorithm='supervised_only', rounds=4) == 0
+
+
+@pytest.mark.parametrize('how', ['shared', 'disjoint'])
+def test_images_without_a_truth_go_to_no_client_of_the_task(how):
+    """A third of the images have no depth."""
+    made = toy_scenes.load()
+    maps = made.targets['depth'].train.copy()
+    maps[::3] = tasks.IGNORED
+    targets = {**made.targets, 'depth': made.targets['depth']._replace(train=maps)}
+    clients = {'num_clients': 4, 'num_active': 2, 'client_labels': -1, 'k_s': 0}
+    config = config_of(tasks=toy_scenes.TASKS, task_images=how, **clients)
+    split = data.make_partition(dataclasses.replace(made, targets=targets), config)
+    held, known = np.concatenate(split.client_index[1::2]), np.flatnonzero(np.arange(48) % 3)
+    assert set(held) <= set(known)
+    assert how == 'disjoint' or sorted(held) == known.tolist()

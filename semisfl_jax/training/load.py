@@ -190,6 +190,8 @@ def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Re
 @machine.without_collecting()
 def build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
     """The trials of `config` (resolved), each with a folder that was checked to be usable. For all processes."""
+    counts = [config.rounds, config.checkpoint_every, config.diagnostics_every]  # which the hash leaves out
+    hosts.check_same('configurations', [config_lib.identity_hash(config), *counts])
     configs = config_lib.trials(config)
     folders = outputs.trial_folders(folder, config) if folder else []
     for home, trial_config in zip(folders, configs, strict=False):
