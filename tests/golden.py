@@ -1,5 +1,5 @@
-"""Rounds of every method as they were, so that a change of the code that should change no number can be told from one
-that does.
+"""Rounds of every method but four, which are parts of others, as they were: so a change of the code that should change
+no number can be told from one that does.
 
     python -m tests.golden bytes     one SHA-256 for each run below and for 20 rounds of configs/digits.py, to be
                                      compared before and after a change, on one machine

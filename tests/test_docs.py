@@ -5,15 +5,19 @@ import shlex
 import sys
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 import launch
+import semisfl_jax as sfl
 from configs import default
 from semisfl_jax import algorithms, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, keys
 from semisfl_jax.studies import plan, spec, sweeps
+from semisfl_jax.training import experiment
+from semisfl_jax.training.describe import describe
 from tests import pages, runs
 
 ROOT = Path(launch.__file__).parent
@@ -208,3 +212,12 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     np.testing.assert_array_equal(metrics['loss_unlabeled'], metrics['loss_soft'])
     assert np.isfinite(metrics['loss_soft']).all()
     assert np.isnan(metrics['loss_consistency']).all()  # there is none
+
+
+def test_a_run_is_described_as_the_page_shows_it():
+    shown = (ROOT / 'docs/getting-started.md').read_text()
+    (trial,) = experiment.build_trials([config_lib.resolve(sfl.get_config('digits'))])
+    assert '\n'.join(describe([trial])[:4]) in shown
+    sizes = [len(rows) for rows in trial.partition.client_index]
+    assert (min(sizes), max(sizes), sum(sizes)) == (57, 247, 1437 - 40)
+    assert sum(leaf.size for leaf in jax.tree.leaves(trial.state_shapes.student)) == 46_730

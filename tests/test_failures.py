@@ -14,6 +14,7 @@ from semisfl_jax import algorithms, costs, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.semifl import SemiFL
 from semisfl_jax.config import failures
+from semisfl_jax.core import rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import Local
 from semisfl_jax.core.state import trainable
@@ -21,7 +22,6 @@ from semisfl_jax.costs.rounds import no_failures
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs, load
 from tests import linear, runs, toy
-from tests.first_states import start
 
 # Of images, but for those that differ from another in a term of the loss
 WITH_CLIENTS = {name for name, method in algorithms.METHODS.items() if method.clients and not method.dense}
@@ -55,7 +55,8 @@ def images_of(federation, client, value):
 @pytest.mark.parametrize('name', sorted(WITH_CLIENTS))
 def test_a_failed_client_is_as_if_it_had_not_been_drawn(name):
     """Whatever images it holds; and without a survivor clients keep what they had."""
-    algorithm, key, state = start(hparams(name), name=name, model=linear.model())
+    algorithm, key = algorithms.build(name, linear.model(), toy.VIEWS, hparams(name)), rng.root(0)
+    state = algorithm.init(key)
     run, federation = jax.jit(algorithm.round), toy.federation(labels_at_clients=True)
     lost = toy.cohort([2, 3, 4])._replace(weight=jnp.array([1.0, 0.0, 1.0]))
     with_it = run(key, state, federation, lost, jnp.int32(2))

@@ -20,7 +20,7 @@ def expected():
 def test_the_cases_are_those_that_were_measured():
     assert list(expected()) == list(golden.CASES)
     names = {settings.get('algorithm', name) for name, settings in golden.CASES.items()}
-    assert names <= set(algorithms.METHODS)
+    assert set(algorithms.METHODS) - names == {'fed_sh', 'fed_svr', 'mfed_fl', 'mfed_local'}  # parts of others
 
 
 @pytest.mark.parametrize('case', golden.CASES)

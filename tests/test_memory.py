@@ -121,14 +121,21 @@ def test_memory_that_ends_in_a_run_ends_in_one_line(tmp_path):
 
 
 def test_memory_that_ends_in_compiling_ends_in_one_line_and_other_errors_pass(tmp_path, monkeypatch, capsys):
-    messages = ['INTERNAL: a bug', 'RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm.']
+    error = jax.errors.JaxRuntimeError
+    errors = [
+        error('INTERNAL: a bug'),
+        MemoryError('images'),
+        error('RESOURCE_EXHAUSTED: no room in memory space hbm.'),
+    ]
 
     def compile_(*_, **__):
-        raise jax.errors.JaxRuntimeError(messages.pop())
+        raise errors.pop()
 
     monkeypatch.setattr(jax.stages.Lowered, 'compile', compile_)
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 2
     assert_one_line(capsys.readouterr().err, ['space hbm', 'server_batch_size'])
+    assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 2
+    assert_one_line(capsys.readouterr().err, ['images', 'a smaller data.image_size'])  # of the host
     assert not (tmp_path / 'run').exists()
     with pytest.raises(jax.errors.JaxRuntimeError, match='a bug'):
         runs.run(tmp_path / 'run', algorithm='supervised_only')

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from semisfl_jax.core import cross_entity, supervised
+from semisfl_jax import algorithms
+from semisfl_jax.core import cross_entity, rng, supervised
 from semisfl_jax.core.hparams import HParams, learning_rate
 from semisfl_jax.core.supervised import BLOCK
 from tests import linear, toy
-from tests.first_states import start
 from tests.marks import slow_but
 from tests.rows import HEADS, STUDENT, TEACHER, Row
 
@@ -38,7 +38,8 @@ def test_views_that_are_made_ahead(most, at_once, monkeypatch):
         for module in (supervised, cross_entity):
             name, ask = 'steps_at_once', lambda images, views, steps=steps: asked.append(views) or steps
             monkeypatch.setattr(module, name, ask)
-        algorithm, key, state = start(hparams, model=linear.model())
+        algorithm, key = algorithms.build('semisfl', linear.model(), toy.VIEWS, hparams), rng.root(0)
+        state = algorithm.init(key)
         round_ = functools.partial(algorithm.round)  # built once, so it has to be a function that JAX has not seen
         results.append(jax.jit(round_)(key, state, federation, cohort, k_s))
     assert made == [1, at_once]

@@ -209,6 +209,24 @@ def test_a_row_may_have_the_name_of_a_method(results):
             assert {line.get_label() for line in figure.axes[0].lines} == {'SemiSFL', 'FedSwitch'}
 
 
+@pytest.mark.parametrize(
+    ('name', 'x', 'y'),
+    [  # two times a GiB and a minute a round (studies_toy); 90, 92 and 94 % deviate by 2 points
+        ('accuracy_gigabytes', [2, 4, 6, 8], [62, 72, 82, 92]),
+        ('accuracy_minutes', [1, 2, 3, 4], [62, 72, 82, 92]),
+        ('k_s', [1, 2, 3, 4], [8] * 4),
+        ('spread_rounds', [1, 2, 3, 4], [(8 / 3) ** 0.5] * 4),
+    ],
+)
+def test_a_figure_shows_what_its_name_says(results, name, x, y):
+    groups = {'SemiSFL': results['Accuracies', 'SemiSFL', 'Dir(1)'].runs}
+    with style.context():
+        drawing, _ = figures._of_column(name, groups, style.looks(list(groups)), '')
+        line = drawing.axes[0].lines[0]
+    np.testing.assert_allclose(line.get_xdata(), x)
+    np.testing.assert_allclose(line.get_ydata(), y)
+
+
 def test_a_panel_has_means_of_successive_evaluations():
     numbers = np.arange(5.0)
     curve = curves.Curve('a', numbers, 10 * numbers, np.array([1.0, 3.0, 2.0, 2.0, 5.0]))
