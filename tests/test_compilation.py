@@ -41,10 +41,9 @@ def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
 
 
-@pytest.mark.parametrize(('precision', 'word'), [('float32', 'HIGHEST'), ('tf32', 'HIGH,')])
-def test_programs_have_the_precision_and_the_kernels_that_are_asked_for(precision, word, monkeypatch):
-    program = machine.jit(lambda x: x @ x, precision).lower(jnp.ones((2, 2))).as_text()
-    assert f'{word}' in program.replace(']', ',')
+@pytest.mark.parametrize(('precision', 'in_program'), [('float32', '[HIGHEST, HIGHEST]'), ('tf32', '[HIGH, HIGH]')])
+def test_programs_have_the_precision_and_the_kernels_that_are_asked_for(precision, in_program, monkeypatch):
+    assert in_program in machine.jit(lambda x: x @ x, precision).lower(jnp.ones((2, 2))).as_text()
     made = mock.Mock()
     monkeypatch.setattr(jax, 'jit', made)
     with machine.programs_for('gpu'):

@@ -31,8 +31,8 @@ def sweep(
     settings: Mapping[str, Mapping[str, Any]],
     common: Mapping[str, Any],
 ) -> ConfigDict:
-    """What a file in configs/sweeps returns: the sweep of `methods` at a scale, of which `costs`, `trials` and
-    `settings` tell; `common` are settings of all."""
+    """What a file in configs/sweeps returns: the sweep of `methods` at a scale. `costs`, `trials` and `settings` are by
+    scale, `common` are settings of all."""
     scales.check(scale, costs, 'sweep')
     changes = {**common, **settings[scale]}
     warning = WARNING[scale]
