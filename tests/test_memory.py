@@ -122,11 +122,7 @@ def test_memory_that_ends_in_a_run_ends_in_one_line(tmp_path):
 
 def test_memory_that_ends_in_compiling_ends_in_one_line_and_other_errors_pass(tmp_path, monkeypatch, capsys):
     error = jax.errors.JaxRuntimeError
-    errors = [
-        error('INTERNAL: a bug'),
-        MemoryError('images'),
-        error('RESOURCE_EXHAUSTED: no room in memory space hbm.'),
-    ]
+    errors = [error('INTERNAL: a bug'), MemoryError('images'), error('RESOURCE_EXHAUSTED: memory space hbm is full')]
 
     def compile_(*_, **__):
         raise errors.pop()

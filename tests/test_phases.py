@@ -224,6 +224,18 @@ def test_the_weight_of_the_labels():
     np.testing.assert_allclose(moves[1], 2.5 * moves[0], rtol=1e-4, atol=1e-6)
 
 
+def test_an_optimizer_that_is_kept_goes_on():
+    """Two steps at once are one step and another."""
+    run, state, hparams = supervised()
+    state = state.replace(opt_state=optimizer(hparams, jnp.float32(0.1)).init(trainable(state.student)))
+    together, _ = run(state, 2)
+    one, _ = run(state, 1)
+    after, _ = run(one, 1)
+    chex.assert_trees_all_close(after, together, rtol=1e-6)
+    fresh, _ = run(one.replace(opt_state=state.opt_state), 1)
+    assert not np.allclose(fresh.student.top['params']['w'], after.student.top['params']['w'], rtol=1e-3)
+
+
 def test_many_steps_read_what_single_steps_read():
     """More steps than are drawn at once."""
     run, state, hparams = supervised()
