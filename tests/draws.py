@@ -6,4 +6,4 @@ from semisfl_jax.core import sampling
 
 read = jax.jit(sampling.read)
 server_rows = jax.jit(sampling.server_rows, static_argnums=(2, 3, 4))
-client_rows = jax.jit(sampling.client_rows, static_argnums=3, static_argnames='order')
+client_rows = jax.jit(sampling.client_rows, static_argnums=3)

@@ -304,7 +304,7 @@ class Server:
     def cross_entity_phase(self, federation, ids, visits):
         h, key, count = self.h, rng.fold(self.key, 'cross_entity', self.round), len(ids)
         cohort = Cohort(jnp.asarray(ids), jnp.ones(count), jnp.asarray(visits))
-        rows, labeled = draws.client_rows(self.key, federation, cohort, h.batches, order=h.sampling)
+        rows, labeled = draws.client_rows(self.key, federation, cohort, h.batches)
         rows, labeled = np.asarray(rows), np.asarray(labeled)
         students, teachers = ([dict(whole) for _ in ids] for whole in (self.student, self.teacher))
         own, optimizers = [Sgd(h, self.lr) for _ in ids], {name: Sgd(h, self.lr) for name in PIECES}

@@ -49,7 +49,7 @@ class Server(linear.Server):
                 per_step = h.batch_size - (0 if alone or not labeled else h.labeled_rows)
                 steps = math.ceil(h.local.epochs * (labeled if alone else unlabeled) / per_step)
             cohort = Cohort(jnp.array([client]), jnp.ones(1), jnp.array([visit]))
-            rows, known = jax.device_get(draws.client_rows(self.key, federation, cohort, h.batches, order=h.sampling))
+            rows, known = jax.device_get(draws.client_rows(self.key, federation, cohort, h.batches))
             student, measured = self.train(federation, client, rows[0, :steps], known[0, :steps])
             uploads.append(student)
             weights.append(images if h.local.weighting == 'samples' else 1)

@@ -103,7 +103,7 @@ def test_the_hyper_parameters_are_those_of_the_configuration():
     made = hparams(f'{ALL_LABELS} k_s=0 batch_size=10')
     assert (made.labeled_rows, made.server_trains, made.local.objective) == (10, False, 'supervised')
     made = hparams('algorithm=fedavg data.client_labels=100')
-    assert (made.labeled_rows, made.server_trains, made.batches) == (8, True, (50, 64, 8, 0, 'unlabeled'))
+    assert (made.labeled_rows, made.server_trains, made.batches) == (8, True, (50, 64, 8, 0, 'unlabeled', 'epochs'))
 
 
 def test_the_default_folder_depends_on_the_resolved_configuration():

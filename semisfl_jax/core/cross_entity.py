@@ -237,7 +237,7 @@ def run(
         queue=state.queue,
         labeler_state=phase.labeler.start(cohort.ids, state),
     )
-    rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
+    rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches)
     batches = BatchRows(jnp.arange(hparams.k_u), jnp.swapaxes(rows, 0, 1), jnp.swapaxes(labeled, 0, 1))
     end, (means, *sums) = iterations(phase, context, start, batches)
 

@@ -49,8 +49,9 @@ class HParams(default.Round):
 
     @property
     def batches(self) -> BatchPlan:
-        """How many batches a client reads in a round, and of which images."""
-        return BatchPlan(self.k_u, self.batch_size, self.labeled_rows, self.local.epochs, self.local.steps)
+        """How many batches a client reads in a round, of which images, and in which order."""
+        of_local = self.local.epochs, self.local.steps
+        return BatchPlan(self.k_u, self.batch_size, self.labeled_rows, *of_local, self.sampling)
 
 
 _ROUND = tuple(field.name for field in dataclasses.fields(default.Round))

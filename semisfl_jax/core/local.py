@@ -222,7 +222,7 @@ def plan(
 
     `key` is the root key, `reads` as in `build_local`.
     """
-    rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches, hparams.sampling)
+    rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches)
     steps = sampling.client_steps(federation, cohort, hparams.batches)
     weights = weigh(federation, cohort, hparams)
     round_key = rng.fold(key, 'local', state.round)

@@ -37,6 +37,7 @@ class BatchPlan(NamedTuple):
     labeled_rows: int = 0  # B_l rows, at the start, are labeled (Fig. 10); all B: only labeled images are read
     epochs: int = 0  # passes over the client's images, which take the place of `k_u`
     steps: str = 'unlabeled'  # one of STEPS: what `epochs` passes are counted over (`client_steps`)
+    order: str = 'epochs'  # `config.sampling`: for `read`; or 'replicated' for `read_replicated`, without `epochs`
 
 
 def _mix(x: Array) -> Array:
@@ -119,16 +120,14 @@ def _of_server(key: Array) -> Array:
     return jax.random.bits(rng.fold(key, 'server_batches'))
 
 
-def rows(
-    reads: str, key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan, order: str = 'epochs'
-) -> tuple[Array, Array]:
+def rows(reads: str, key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
 
-    `reads` is one of READS; `batches` and `order` are those of `client_rows`.
+    `reads` is one of READS; `batches` are those of `client_rows`.
     """
     if reads == 'sets':
         return whole_sets(federation, cohort)
-    return client_rows(key, federation, cohort, batches, order)
+    return client_rows(key, federation, cohort, batches)
 
 
 def of_task(
@@ -236,16 +235,12 @@ def most_steps(federation: Federation, batches: BatchPlan) -> int:
     return steps
 
 
-def client_rows(
-    key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan, order: str = 'epochs'
-) -> tuple[Array, Array]:
+def client_rows(key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan) -> tuple[Array, Array]:
     """Rows of `client_images` that the cohort reads in one round.
 
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
     If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
-    others, and do not count (`local.guessed_rows`). `key` is the root key; the images of the federation are not read;
-    `order` is `config.sampling`: 'epochs' for `read`, or 'replicated' for `read_replicated`, which requires
-    `batches.epochs` = 0.
+    others, and do not count (`local.guessed_rows`). `key` is the root key; the images of the federation are not read.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed
@@ -265,7 +260,7 @@ def client_rows(
 
         def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
             """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
-            if order == 'replicated':
+            if batches.order == 'replicated':
                 place = jnp.maximum(position, 0)
                 return read_replicated(seed_bits, step, place, jnp.asarray(batch), count, batches.k_u)
             return read(seed_bits, jnp.maximum(step * batch + position, 0), count)

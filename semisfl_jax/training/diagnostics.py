@@ -330,7 +330,7 @@ def build_replay(
 
     def cross_entity(key: Array, state: State, federation: Federation, cohort: Cohort, seen: Queue) -> Queue:
         round_key = cross_entity_phase.round_key(key, state.round - 1)
-        rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches, hparams.sampling)
+        rows, labeled = sampling.client_rows(key, federation, cohort, hparams.batches)
         takes_part = (cohort.weight > 0) & (federation.size[cohort.ids] > 0)
         mask = jnp.repeat(takes_part, hparams.batch_size)
 

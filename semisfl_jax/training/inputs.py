@@ -102,9 +102,9 @@ def _rows(
     key: Array, tables: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams, tasks: tuple[str, ...]
 ) -> Array:
     if not tasks:
-        return sampling.rows(reads, key, tables, cohort, hparams.batches, hparams.sampling)[0]
+        return sampling.rows(reads, key, tables, cohort, hparams.batches)[0]
     parts = [sampling.of_task(key, tables, cohort, tasks, name) for name in tasks]
-    rows_of_tasks = [sampling.rows(reads, *part, hparams.batches, hparams.sampling)[0] for part in parts]
+    rows_of_tasks = [sampling.rows(reads, *part, hparams.batches)[0] for part in parts]
     return jnp.stack(rows_of_tasks, axis=1).reshape(len(tasks) * rows_of_tasks[0].shape[0], *rows_of_tasks[0].shape[1:])
 
 
