@@ -3,7 +3,7 @@
 `smoke` uses the digits, `cpu` MNIST with a narrower network and fewer rounds, `long` and `one_round` (of Table I alone)
 MNIST with the paper's network and as many rounds as `cpu`, or the first of the paper's, `full` the paper's data and
 models. All methods run with the protocol of Fed-SHVR's experiments, the values of its `official` setting. A ramp, of 50
-epochs there, takes a quarter of the rounds.
+epochs on MNIST there, takes a quarter of MNIST's rounds, on CIFAR-10 as many.
 """
 
 from __future__ import annotations

@@ -316,7 +316,7 @@ def of_feddure(flat: Flat) -> dict[str, Any]:
     """The protocol of the comparison of FedDure's paper (Bai et al., 2024), equal for all its methods.
 
     A Dirichlet partition draws over clients per class, as FedDure's code does; labels that would follow it have a draw
-    of their own, as in the paper's (DIR, DIR). Labeled images are zero-padded and cropped, flipped, and cut out there;
+    of their own, as in the paper's (DIR, DIR). Its labeled images are zero-padded and cropped, flipped, and cut out;
     here they use the weak view.
     """
     values = protocol(clients=100, active=5, rounds=200, lr=5e-4, momentum=0.9, batch_size=10, epochs=1) | {

@@ -51,8 +51,8 @@ class MFedOptions:
     )
     growth: float = option(
         1.05,
-        'rho: factor by which lambda grows from round to round ("exponential growth with the aggregation index"); the '
-        'paper gives no value; 1: constant',
+        'rho: factor by which lambda grows from round to round ("an exponential growth trend"); the paper gives no '
+        'value; 1: constant',
         above=0.0,
         idle={'mfed.weight': 0},
     )
@@ -127,7 +127,7 @@ def penalty_weight(options: MFedOptions, index: Array) -> Array:
     """lambda_t = min(lambda_0 rho^t, `max_weight`) in round `index` [] int32, t from 0; `weight` is above 0."""
     t = index.astype(jnp.float32)
     if options.growth > 1:  # no power beyond the one that reaches the bound: a higher one would overflow
-        t = jnp.minimum(t, math.ceil(math.log(options.max_weight / options.weight) / math.log(options.growth)))
+        t = jnp.minimum(t, float(math.ceil(math.log(options.max_weight / options.weight) / math.log(options.growth))))
     return jnp.minimum(options.weight * options.growth**t, options.max_weight)
 
 

@@ -18,8 +18,8 @@ from semisfl_jax.tasks import scores
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import ODSF, Scorer
 
-# An edge: a probability above. With the 99 of BSDS, odsF differs by less than 0.1 points; these and the truth are the
-# 32 bits of a word, in which they are thinned together
+# An edge: a probability above. BSDS has 99; these and the truth are the 32 bits of a word, in which they are thinned
+# together
 THRESHOLDS = np.arange(1, 32) / 32
 TOLERANCE = 0.0075  # of the diagonal of an image, between the centers of two pixels that may be matched
 TRUE_EDGE = 128  # in a code: the pixel is on a true edge. The rest: how many thresholds its probability exceeds
