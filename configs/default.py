@@ -3,7 +3,7 @@
     python launch.py --config=configs/cifar10.py --config.seed=1 --config.federation.alpha=0.5
     python launch.py --help federation.alpha
 
-Settings are named after a colon: `configs/cifar10.py` is the paper's reading (where the paper is silent, the
+Settings are named after a colon: `configs/cifar10.py` is the paper's reading (where the paper is silent, mostly the
 authors' code fills in); `configs/cifar10.py:code` trains as the authors' published code does, except for the few
 differences under "What `:code` leaves" in docs/ledger.md.
 
@@ -307,7 +307,7 @@ class Frequency:
     beta: float = key(8.0, at_least=0)  # K_min = beta * labeled share * K_u
     period: int = key(10, at_least=1)  # rounds averaged into one observation
     horizon: int = key(100, at_least=1)  # rounds whose observations are compared at a check
-    check_every: int = key(100, at_least=1)  # rounds between checks; 1: exactly the paper's Algorithm 1
+    check_every: int = key(100, at_least=1)  # rounds between checks; 1: as in the paper's Algorithm 1
 
 
 @dataclass(frozen=True)

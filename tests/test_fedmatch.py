@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from functools import partial
 
 import chex
 import jax
@@ -143,10 +144,10 @@ class Server:
         for t, read in enumerate(rows):
             images, truth, step_key = federation.client_images[read], federation.client_labels[read], rng.fold(key, t)
 
-            def trained(w, x, name, step_key=step_key):
-                """Logits in training."""
+            def trained(w, x, name, rows=slice(None), step_key=step_key):
+                """Logits in training, with the mean of `rows`."""
                 y, factors = x @ w[0], [factor(rng.fold(step_key, name, piece)) for piece in PIECES]
-                return (y - y.mean(axis=0)) * factors[0] @ w[1] * factors[1]
+                return (y - y[rows].mean(axis=0)) * factors[0] @ w[1] * factors[1]
 
             if labeled[t].any():
                 head = h.labeled_rows
@@ -168,11 +169,11 @@ class Server:
             sure = (p.max(axis=1) >= h.threshold) & ~labeled[t]
             strong = self.pixels('strong', rng.fold(step_key, 'strong'), images)
 
-            def unlabeled_losses(psi, now=(sigma, mean, x, theirs, labels, sure, strong, trained)):
+            def unlabeled_losses(psi, now=(sigma, mean, x, theirs, labels, sure, strong, trained, ~labeled[t])):
                 """What moves psi, agreement, and the divergence from the helpers."""
-                sigma, mean, x, theirs, labels, sure, strong, trained = now
+                sigma, mean, x, theirs, labels, sure, strong, trained, guessed = now
                 w, count = added(sigma, psi), max(sure.sum(), 1)
-                agreement = linear.cross_entropies(trained(w, strong, 'psi_dropout'), labels) @ sure / count
+                agreement = linear.cross_entropies(trained(w, strong, 'psi_dropout', guessed), labels) @ sure / count
                 q = softmax(self.logits(w, x, mean))
                 inter = sum(np.sum(p * np.log(p / q), axis=1) @ sure for p in theirs) / max(len(theirs), 1) / count
                 value = o.lambda_a * agreement + o.lambda_i * inter
@@ -182,7 +183,7 @@ class Server:
             for name, term in zip(found, unlabeled_losses(psi), strict=True):
                 found[name] += term / h.k_u
             gradient = linear.gradients_of(lambda *psi, losses=unlabeled_losses: losses(psi)[0], psi)
-            mean = 0.9 * mean + 0.1 * (strong @ added(sigma, psi)[0]).mean(axis=0)
+            mean = 0.9 * mean + 0.1 * (strong[~labeled[t]] @ added(sigma, psi)[0]).mean(axis=0)
             psi = sgd['psi'].step(psi, gradient)
         if h.local.optimizer_state == 'kept':
             self.kept[client] = sgd
@@ -246,6 +247,22 @@ def test_small_entries_of_psi_are_zero_in_evaluation():
     predictions = algorithm.predict(state, images)
     assert set(predictions) == {algorithm.headline} == {'student'}
     np.testing.assert_allclose(predictions['student'], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_labeled_images_have_no_part_in_psis_step():
+    """Nor in the statistics: two of four are labeled, and turn black."""
+    _, state, h = start('labels at the clients, helpers persist, small changes stay', threshold=0.0)
+    parts = fedmatch.Parts(linear.model(), toy.VIEWS, h)
+    both = {'sigma': trainable(state.student), 'psi': state.server}
+    labeled, images = jnp.array([True, True, False, False]), FEDERATION.client_images[:4]
+    found = []
+    for seen in (images, images.at[:2].set(0)):
+        batch = core.Batch(seen, FEDERATION.client_labels[:4], labeled)
+        arguments = both, fedmatch.statistics(state.student), batch, KEY
+        found.append(jax.grad(partial(fedmatch.agreement_loss, parts, None), has_aux=True)(both['psi'], *arguments))
+    (gradient, (statistics, *_)), (same, (of_same, *_)) = found
+    chex.assert_trees_all_close((gradient, statistics), (same, of_same), rtol=1e-5, atol=1e-6)
+    assert any(np.any(leaf != 0) for leaf in jax.tree.leaves(gradient))
 
 
 @pytest.mark.slow

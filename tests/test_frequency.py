@@ -154,6 +154,13 @@ def test_a_beginning_below_the_minimum_is_raised_to_it(rule):
     assert changes(run(options(rule, share=0.04, k_s=10), 100)) == [16]
 
 
+def test_what_is_whole_is_not_rounded_down():
+    """K_min = 8 x 7,250 / 50,000 x 50 = 58; 33 / 1.1 = 30; a share of 0.8 labeled leaves 4 of 20."""
+    assert frequency.next_k_s(58, options('paper', share=7250 / 50000), 0.5) == 58
+    assert frequency.next_k_s(33, options('paper', share=0.0, alpha=1.1), 0.5) == 30
+    assert frequency.next_k_s(5, options('coverage', k_s=20), np.float32(0.8)) == 4
+
+
 def test_never_below_one():
     every_round = {'share': 0.0, 'period': 1, 'horizon': 2, 'check_every': 1}
     assert changes(run(options('paper', **every_round), 30))[-1] == 1

@@ -79,7 +79,8 @@ LINES = {
     'SemiSFL, no pseudo-labels': {'algorithm': 'semisfl', 'pseudo_labels': 'none'},
     'SemiSFL (oracle)': {'algorithm': 'semisfl', 'pseudo_labels': 'true'},
 }
-# Of LINES, those that learn from the server's labels alone: one run, however the clients' images are divided
+# Of LINES, those that learn from the server's labels alone: one run, however the clients' images are divided. Only at
+# `full` some models have BatchNorm, whose statistics the clients of the second row change
 SERVER_ALONE = ('Supervised-only', 'SemiSFL, no pseudo-labels')
 # Rounds until accuracy is flat, by pilots with and without true labels
 CONVERGED = {
@@ -152,7 +153,7 @@ def cell(
     Raises:
       UserError: `changes` has a key that does not exist.
     """
-    if row in SERVER_ALONE:
+    if row in SERVER_ALONE[: 1 if scale == 'full' else None]:
         changes = {key: value for key, value in changes.items() if key not in dirichlet(0)} | UNIFORM
     base = STAND_IN.get(scale, base)
     unchanged, config = config_lib.get_config(base), config_lib.get_config(f'{base}:{settings}')

@@ -165,10 +165,16 @@ def shifted(model: SplitModel, psi: SplitParams) -> SplitModel:
 
 
 def _run(
-    model: SplitModel, theta: SplitParams, batch_stats: SplitParams, x: Array, key: Array | None = None
+    model: SplitModel,
+    theta: SplitParams,
+    batch_stats: SplitParams,
+    x: Array,
+    key: Array | None = None,
+    rows: Array | None = None,
 ) -> tuple[Array, SplitParams]:
-    """Logits [B, K] of normalized images, and the statistics, updated in training mode, that is, with a key."""
-    logits, variables = core.forward(model, with_parameters(batch_stats, theta), x, key, key is not None)
+    """Logits [B, K] of normalized images, and the statistics, in training mode, that is, with a key, those of `rows`
+    [B] bool (None: all)."""
+    logits, variables = core.forward(model, with_parameters(batch_stats, theta), x, key, key is not None, rows)
     return logits, statistics(variables)
 
 
@@ -243,8 +249,9 @@ def agreement_loss(
         if hparams.pseudo_labels == 'method':  # else no vote is taken
             labels = vote(labels, jnp.argmax(helper_logits, axis=-1), helpers.valid, logits.shape[-1])
     strong = views.normalize(views.strong(rng.fold(key, 'strong'), batch.images))
-    logits, batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'))
     guessed = core.guessed_rows(hparams, batch)
+    rows = guessed if hparams.labeled_rows else None
+    logits, batch_stats = _run(model, theta, batch_stats, strong, rng.fold(key, 'psi_dropout'), rows)
     counted = (confident & guessed).astype(jnp.float32)
     agreed = losses.row_mean(losses.cross_entropy_rows(logits, labels), counted)
     inter_client = losses.row_mean(divergence, counted)

@@ -60,8 +60,8 @@ class SemiFL:
     )
     max_passes: int = option(
         5,
-        "limits the k_u iterations to this many passes over a client's confident images, the paper's epochs; otherwise "
-        'a client with only a few such images would memorize them. 0: no limit',
+        "limits the k_u iterations to this many passes over a client's confident images, the paper's epochs, up to the "
+        'next full batch; otherwise a client with only a few such images would memorize them. 0: no limit',
         at_least=0,
     )
     batch_norm_data: str = option(
@@ -278,11 +278,11 @@ def semifl(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) 
     One round: K_s steps of cross-entropy at the server, whose model goes to the cohort. Each client labels all its
     images once, in a weak view, with the model it received. FIX is the set of images whose label reaches the threshold,
     MIX an equal number of draws from all images, labeled regardless of confidence; without a confident image the client
-    sits out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but at most
-    `semifl.max_passes` over FIX, in one endless sequence of full batches over both sets. With `local.epochs` it makes
-    that many passes, like the loaders of the authors' code: the last batch of each may be short, and MIX is redrawn
-    at every access. The server's passes over its labels then end the same way. The server moves to the average of the
-    models by a step of SGD, with momentum across rounds (`semifl.global_momentum`).
+    sits out. It trains on strong views of FIX and on mixtures of weak views of FIX and MIX: K_u iterations, but only
+    until a full batch completes `semifl.max_passes` over FIX, in one endless sequence over both sets. With
+    `local.epochs` it makes that many passes, like the loaders of the authors' code: the last batch of each may be
+    short, and MIX is redrawn at every access. The server's passes over its labels then end the same way. The server
+    moves to the average of the models by a step of SGD, with momentum across rounds (`semifl.global_momentum`).
 
     BatchNorm's statistics are recomputed whenever a model is about to label or to be evaluated, and never otherwise.
     With `semifl.order` 'clients_first', as in the authors' code, the clients start from the model of the previous

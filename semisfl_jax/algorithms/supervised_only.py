@@ -15,9 +15,9 @@ from semisfl_jax.models import SplitModel
 def supervised_only(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
     """Builds supervised-only training: K_s steps of cross-entropy per round on the server's labeled images.
 
-    The paper does not say which loss or which model it reports; we assume cross-entropy alone and the plain model. An
-    average of the model over its steps, computed like SemiSFL's teacher, is also reported as `teacher_accuracy`, so
-    that a comparison can separate the effect of averaging from that of unlabeled data.
+    The paper does not say which loss it has; we assume cross-entropy alone. An average of the model over its steps,
+    computed like SemiSFL's teacher, is also reported as `teacher_accuracy`, so that a comparison can separate the
+    effect of averaging from that of unlabeled data.
 
     `axis` is not used: there are no clients.
     """

@@ -120,6 +120,7 @@ def next_k_s(k_s: int, options: FrequencyOptions, mask_rate: float) -> int:
     smallest = options.beta * options.labeled_share * options.k_u
     if options.rule == 'coverage':
         smallest = (1 - np.nan_to_num(mask_rate)) * options.k_s
-    if options.rule != 'code':
-        return max(math.floor(k_s / options.alpha), math.floor(smallest), 1)
-    return max(round(max(k_s / options.alpha, smallest)), 1)
+    wanted = max(k_s / options.alpha, smallest)
+    if options.rule == 'code':
+        return max(round(wanted), 1)
+    return max(math.floor(wanted + 1e-5), 1)  # 8 * 0.145 * 50 is 57.99999999999999, and mask rates are float32

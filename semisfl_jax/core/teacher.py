@@ -1,7 +1,7 @@
 """The teacher: the moving average of the student (Section III), its pseudo-labels and their quality.
 
 Labels are computed in evaluation mode (running BatchNorm statistics, no dropout), unless `client_teacher_bn` is
-'train'; published code of full-model methods computes them in training mode, in one batch with the training rows
+'train'; the published code of FixMatch and UDA computes them in training mode, in one batch with the training rows
 (docs/ledger.md).
 """
 
