@@ -23,12 +23,11 @@ STUDIES = Path(__file__).resolve().parent.parent / 'configs/studies'
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %
 HOLDS, OPPOSITE, NONE, OPEN = 'holds', 'the opposite', 'no difference', 'undetermined'
 FEW = 'too few seeds reached it'  # an accuracy, in a claim of what is needed for it
-AGAIN = 'to be measured again'
 KINDS = (HOLDS, OPPOSITE, NONE, OPEN, FEW)
 EXPECTED = ('above', 'below', 'same')
 NEEDED = ('name', 'paper', 'where', 'study', 'table', 'expect')  # keys of a claim
 WHICH = ('tuned', 'part', 'beside', 'options')  # results of its study
-TEXTS = (*NEEDED, *WHICH, 'words', 'numbers', 'row', 'unit', 'learned', 'figure', 'alt', 'again')
+TEXTS = (*NEEDED, *WHICH, 'words', 'numbers', 'row', 'unit', 'learned', 'figure', 'alt')
 PAIRS = ('rows', 'column_pairs')
 NOT_OURS = 'does not hold what a study writes; restore it from a copy, or repeat the command of the study'
 
@@ -56,8 +55,7 @@ class Comparison(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A claim of claims.toml with what the results say of it; no comparisons if the study has not been run, or what it
-    measured is known to be wrong."""
+    """A claim of claims.toml with what the results say of it; no comparisons if the study has not been run."""
 
     claim: dict[str, Any]
     comparisons: list[Comparison]
@@ -65,8 +63,6 @@ class Judged(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        if 'again' in self.claim:
-            return AGAIN
         counts = {kind: [c.verdict for c in self.comparisons].count(kind) for kind in KINDS}
         found = {kind: count for kind, count in counts.items() if count}
         if not found:
@@ -153,7 +149,7 @@ def judged(claim: dict[str, Any], results: Path) -> Judged:
     Raises:
       UserError: the study's results have no such table, row or column, or are not those of a study.
     """
-    folder = None if 'again' in claim else folder_of(claim, results)
+    folder = folder_of(claim, results)
     if not folder:
         return Judged(claim, [])
     table = values(folder, claim['table'])
@@ -200,9 +196,9 @@ def folder_of(claim: dict[str, Any], results: Path) -> Path | None:
       UserError: there are results of several sweeps, or of a part with several seeds or options.
     """
     name, scale = claim['study'].split(':')
-    pattern = f'{name}-{scale}'
+    pattern = f'{name}-{scale}*'  # with other seeds, the name of its folder goes on
     if 'part' in claim:
-        pattern = f'{name}-part-{claim["part"]}-{scale}*'  # with other seeds, the name of its folder goes on
+        pattern = f'{name}-part-{claim["part"]}-{scale}*'
     elif 'tuned' in claim:
         pattern = f'{name}-tuned-*-{scale}'
     found = sorted(results.glob(pattern))

@@ -74,7 +74,7 @@ def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
         parts.append(f'> {claim["words"]}' if first == _anchor(claim['name']) else f'> As [above](#{first}).')
     words = f'{claim["where"][0].upper()}{claim["where"][1:]}. {claim.get("numbers", "")}'.strip()
     here = 'Here' + DATA.get(claim['study'].partition(':')[2], '')
-    parts.append(f'{words} **{here}: {_counts(item)}.** {claim.get("again", "")}'.strip())
+    parts.append(f'{words} **{here}: {_counts(item)}.**')
     details = [table(item)] if item.comparisons else []
     if 'learned' in claim:
         details.append(claim['learned'].strip())
@@ -86,7 +86,7 @@ def section(item: claims_lib.Judged, shown: dict[Any, str]) -> str:
         figure = f'../results/{item.folder.name}/figures/{claim["figure"]}.png'
         details.append(f'<img src="{figure}" width="465" alt="{claim["alt"]}">')
     if item.folder:
-        if 'part' in claim and item.folder not in shown:
+        if ('part' in claim or 'options' in claim) and item.folder not in shown:
             details.append(_command(item))
             shown[item.folder] = _anchor(claim['name'])
         folders = [item.folder, *claims_lib.beside(claim, item.folder.parent)]
@@ -142,19 +142,20 @@ def _cell(c: claims_lib.Comparison, ratio: bool, most: int) -> str:
 
 
 def _command(item: claims_lib.Judged) -> str:
-    """The command of a part of a study."""
+    """The command of a part of a study, or of one with other seeds."""
     claim = item.claim
     assert item.folder
     name, scale = claim['study'].split(':')
     command = f'python launch.py --config=configs/studies/{name}.py:{scale}'
-    rows = list(dict.fromkeys(line['row'] for line in claims_lib.lines_of(item.folder / 'cells.csv')))
-    words = ['"--config.study_rows=']
-    for row in rows:
-        word = f"'{row}'" + (',' if row != rows[-1] else '"')
-        if len(words[-1] + word) > WIDTH:
-            words.append('')  # within quotes, too, a shell leaves out a backslash with the end of its line
-        words[-1] += word
-    command += ' \\\n' + '\\\n'.join(words)
+    if 'part' in claim:
+        rows = list(dict.fromkeys(line['row'] for line in claims_lib.lines_of(item.folder / 'cells.csv')))
+        words = ['"--config.study_rows=']
+        for row in rows:
+            word = f"'{row}'" + (',' if row != rows[-1] else '"')
+            if len(words[-1] + word) > WIDTH:
+                words.append('')  # within quotes, too, a shell leaves out a backslash with the end of its line
+            words[-1] += word
+        command += ' \\\n' + '\\\n'.join(words)
     if 'options' in claim:
         command += f' \\\n{claim["options"].strip()}'
     return f'```sh\n{command}\n```'

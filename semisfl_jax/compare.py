@@ -118,6 +118,10 @@ def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
         fewest = min(sum(record.get(run.key) is not None for record in run.records) for run in members.values())
         if fewest < last:
             lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
+        run = next(iter(members.values()))
+        first = [record['round'] for record in run.records if record.get(run.key) is not None][-last:][:1]
+        if last > 1 and first and first[0] < run.settings['rounds'] / 2:
+            lines.append(f'{label}: the mean is of rounds {first[0]} to {run.settings["rounds"]}; see --last')
     for row in between:
         outputs = [judged.output for judged in map(tasks.split_key, (row.key, row.minus_key)) if judged]
         marks = ['', ''] if len({*outputs}) == 1 else [f', {output}' for output in outputs]

@@ -21,6 +21,7 @@ from semisfl_jax.tasks import ACCURACY, Score, score_key
 from semisfl_jax.training import metrics
 
 LONGEST = 2**24  # bytes of a Python file
+AUTO = tuple(config_lib.of_method(algorithms.get('semisfl')))  # keys of which methods mean something by 'auto'
 
 
 class Run(NamedTuple):
@@ -94,12 +95,15 @@ def read(folder: str | os.PathLike[str]) -> Run:
     return Run(folder, settings, config['seed'], headline.output, records, headline.score, trivial)
 
 
-def _as_given(settings: dict[str, Any]) -> dict[str, Any]:
-    """Settings in which what 'auto' means for the method is 'auto' again; of a user's method, as they are."""
+def _as_given(settings: dict[str, Any], runs: Sequence[Run]) -> dict[str, Any]:
+    """Settings in which what 'auto' means for the method is 'auto' again; of a method that is not registered, in which
+    `runs` do not differ."""
     method = algorithms.METHODS.get(settings['algorithm'])
-    if method is None:
-        return settings
-    meant = config_lib.of_method(method)
+    if method:
+        meant = config_lib.of_method(method)
+    else:
+        same = [run.settings for run in runs if run.settings['algorithm'] == settings['algorithm']]
+        meant = {key: settings.get(key, keys.AUTO) for key in AUTO if len({one.get(key) for one in same}) == 1}
     return {key: keys.AUTO if value == meant.get(key, keys.AUTO) else value for key, value in settings.items()}
 
 
@@ -109,7 +113,7 @@ def group(runs: Sequence[Run]) -> dict[str, dict[int, Run]]:
     """
     values: dict[str, set[str]] = {}
     for run in runs:
-        for key, value in _as_given(run.settings).items():
+        for key, value in _as_given(run.settings, runs).items():
             values.setdefault(key, set()).add(json.dumps(value))
     oracles = any(run.settings.get('pseudo_labels', 'method') != 'method' for run in runs)
     named = ('algorithm', 'pseudo_labels') if oracles else ()  # also where all are alike: no method by itself

@@ -60,6 +60,7 @@ def test_groups_means_errors_and_paired_differences(tmp_path, printed):
         '* algorithm=supervised_only: student 82.50 ± 2.50 % (2 seeds)',
         '  algorithm=supervised_only: teacher 30.00 ± 0.00 % (2 seeds)',
     ]
+    assert 'algorithm=semisfl: the mean is of rounds 2 to 12; see --last' in lines
     # Student's t with one degree of freedom: 12.706
     change = '+8.50 ± 1.50 [-10.56, +27.56] (2 seeds, paired, 95 % interval)'
     assert f'difference [algorithm=semisfl, teacher] - [algorithm=supervised_only, student]: {change}' in lines
@@ -107,7 +108,8 @@ def test_what_auto_means_for_a_method_is_in_no_label(tmp_path, printed):
     folders = [write(tmp_path / 'a', 0, 'semisfl', accuracies([0.5]), **semisfl)]
     folders.append(write(tmp_path / 'older', 1, 'semisfl', accuracies([0.5]), **semisfl, new=1))  # which 'a' lacks
     folders.append(write(tmp_path / 'b', 0, 'fedavg', accuracies([0.5]), 'student', **fedavg))
-    assert '* algorithm=semisfl: teacher 50.00 ± 0.00 % (2 seeds)' in printed(*folders)
+    of_user = write(tmp_path / 'd', 0, 'of_a_file', accuracies([0.5]), k_s_rule='fixed', local__weighting='uniform')
+    assert '* algorithm=semisfl: teacher 50.00 ± 0.00 % (2 seeds)' in printed(*folders, of_user)
     uniform = fedavg | {'local__weighting': 'uniform'}
     lines = '\n'.join(printed(*folders, write(tmp_path / 'c', 0, 'fedavg', accuracies([0.5]), 'student', **uniform)))
     assert '* algorithm=fedavg, local.weighting=samples: student' in lines

@@ -148,6 +148,13 @@ def test_classes_are_the_directories_in_the_order_of_their_names(imagenet, test)
     np.testing.assert_array_equal(loaded.test_images[:, 0, 0, 0], 50 * loaded.test_labels + 20)
 
 
+def test_images_of_unknown_class_of_a_folder(imagenet):
+    (imagenet / 'imagenet/train/n03').rename(imagenet / 'imagenet/unlabeled')
+    shutil.rmtree(imagenet / 'imagenet/val/n03')
+    loaded = data.load(own(imagenet))
+    np.testing.assert_array_equal(loaded.train_labels, np.repeat([0, 1, -1], [3, 4, 5]))
+
+
 def test_what_a_folder_of_ones_own_lacks_is_named(imagenet):
     for changes, named in (({'image_folder': ''}, 'image_folder'), ({'image_size': 0}, 'image_size')):
         with pytest.raises(UserError, match=f'config.data.{named}'):

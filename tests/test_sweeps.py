@@ -74,6 +74,11 @@ def test_the_command_changes_trials_and_methods_and_their_configuration():
     assert sweeps.job(sweep, entry, {'lr': 0.05}).changes['seed'] == 103
 
 
+def test_a_range_of_whole_numbers_is_of_floats_where_the_key_is():
+    (entry,) = toy(sweeps.entry('semisfl', ranges={'momentum': linear(0, 1), 'seed': linear(0, 1)})).entries
+    assert [type(range_.high) for range_ in entry.ranges.values()] == [float, int]
+
+
 def toy(*entries, trials=1, seeds=(100,), **changes):
     entries = entries or (sweeps.entry('semisfl'),)
     return dataclasses.replace(sweeps_toy.sweep(entries, trials, **changes), seeds=seeds)

@@ -46,7 +46,7 @@ class MFedOptions:
     weight: float = option(
         0.0001,
         'lambda_0: weight of the distance between encoders in the first round; the paper gives no value; of those '
-        'tried on scenes of digits, all larger ones cost more accuracy (docs/results.md)',
+        'tried on scenes of digits, all larger ones cost accuracy (docs/results.md)',
         at_least=0.0,
     )
     growth: float = option(

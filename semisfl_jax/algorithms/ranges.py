@@ -21,6 +21,10 @@ class Range(NamedTuple):
             return value in self.values
         return isinstance(value, int | float) and self.low <= value <= self.high
 
+    def of_floats(self) -> Range:
+        """The same range with bounds of floats, between which whole numbers are not the only ones."""
+        return self._replace(low=float(self.low), high=float(self.high))
+
     @property
     def ends(self) -> tuple[Any, ...]:
         """The values at which a configuration is checked: both bounds, or all values of a choice."""

@@ -72,6 +72,8 @@ def find(given: str) -> Path:
     packaged = CONFIGS / f'{given.removeprefix("configs/").removesuffix(".py")}.py'
     if os.path.isfile(packaged) and packaged.stem != '__init__' and '..' not in given:
         return packaged
+    if os.path.isfile(f'{path}.py'):
+        return Path(f'{path}.py')
     files = sorted(CONFIGS.rglob('*.py'), key=lambda file: -len(file.parts))  # of two with a name, the upper one counts
     files = [file for file in files if 'def get_config' in file.read_text()]
     names = {file.stem: file.relative_to(CONFIGS).with_suffix('') for file in files}

@@ -11,8 +11,8 @@ from ml_collections import ConfigDict, FrozenConfigDict
 from semisfl_jax import algorithms, core
 from semisfl_jax.algorithms.registry import option_groups, options_of
 from semisfl_jax.config import failures, keys
+from semisfl_jax.core import file_io, machine
 from semisfl_jax.core import hparams as hparams_lib
-from semisfl_jax.core import machine
 
 # Keys that do not affect the numbers of a run: its length, what it keeps, and where its data are stored.
 INERT = frozenset(
@@ -38,6 +38,9 @@ def resolve(config: ConfigDict) -> ConfigDict:
     resolved.update_from_flattened_dict(filled)
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
+    if resolved.data.image_folder:  # so that the run is found, and can predict, from everywhere
+        folder = file_io.expand_home(resolved.data.image_folder, 'config.data.image_folder')
+        resolved.data.image_folder = str(folder.absolute())
     if resolved.failures.trace and not resolved.failures.trace_hash:
         resolved.failures.trace_hash = failures.hash_of(resolved.failures.trace)
     with resolved.unlocked():

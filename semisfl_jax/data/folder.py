@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,8 +23,9 @@ LIST_BYTES = 2**20  # of a class list: ImageNet's 1,000 ids are 10 kB
 
 
 def find_own(options: ConfigDict) -> Source:
-    """Finds a user's images in train/CLASS/* and test/CLASS/* (or val/ or valid/), classes in the order of their names;
-    UserError: one of the keys is not set, or the folder is incomplete or has a single class.
+    """Finds a user's images in train/CLASS/* and test/CLASS/* (or val/ or valid/), classes in the order of their names,
+    and those of unknown class in unlabeled/*, if there is one; UserError: one of the keys is not set, or the folder is
+    incomplete or has a single class.
     """
     if not options.image_folder or not options.image_size:
         key = (
@@ -43,7 +44,8 @@ def find_own(options: ConfigDict) -> Source:
             f"config.data.image_folder '{folder}': {test}/ has the class '{unknown[0]}', train/ does not; add images "
             'there, or remove it'
         )
-    return source(FOLDER, folder, ('train', test), classes, options.image_size)
+    unlabeled = _files(folder / 'unlabeled') if (folder / 'unlabeled').is_dir() else []
+    return source(FOLDER, folder, ('train', test), classes, options.image_size, unlabeled)
 
 
 def find_cinic10(options: ConfigDict) -> Source:
@@ -109,18 +111,25 @@ def _classes(folder: Path, splits: tuple[str, str]) -> tuple[str, ...]:
     return tuple(sorted(entry.name for entry in (folder / splits[0]).iterdir() if entry.is_dir()))
 
 
-def source(name: str, folder: Path, splits: tuple[str, str], classes: tuple[str, ...], size: int) -> Source:
+def source(
+    name: str,
+    folder: Path,
+    splits: tuple[str, str],
+    classes: tuple[str, ...],
+    size: int,
+    unlabeled: Sequence[Path] = (),
+) -> Source:
     """The data set `name` in a folder with SPLIT/CLASS/*.
 
-    `splits`: the training and the test split; `classes`: in the order of their numbers; `size`: side to resize to.
-    UserError: a class without a directory or without images.
+    `splits`: the training and the test split; `classes`: in the order of their numbers; `size`: side to resize to;
+    `unlabeled`: training images of unknown class. UserError: a class without a directory or without images.
     """
     train, test = ([_files(folder / split / label) for label in classes] for split in splits)
-    paths = [path for class_files in (*train, *test) for path in class_files]
+    paths = [path for class_files in (*train, *test, unlabeled) for path in class_files]
     sizes = [(str(path.relative_to(folder)), path.stat().st_size) for path in paths]
     digest = hashlib.sha256(repr((sizes, classes, size)).encode()).hexdigest()[:12]
     key = f'{name}-folder-{size}px-{digest}'
-    return Source(name, key, len(classes), lambda: (_stream(train, size), _stream(test, size)))
+    return Source(name, key, len(classes), lambda: (_stream(train, size, unlabeled), _stream(test, size)))
 
 
 def _files(directory: Path) -> list[Path]:
@@ -138,9 +147,10 @@ def _files(directory: Path) -> list[Path]:
     return [directory / name for name in names]
 
 
-def _stream(files: list[list[Path]], size: int) -> Stream:
-    paths = [path for class_files in files for path in class_files]
-    labels = np.repeat(np.arange(len(files), dtype=np.int32), [len(class_files) for class_files in files])
+def _stream(files: list[list[Path]], size: int, unlabeled: Sequence[Path] = ()) -> Stream:
+    paths = [path for class_files in (*files, unlabeled) for path in class_files]
+    of_classes = [*range(len(files)), -1]
+    labels = np.repeat(np.array(of_classes, np.int32), [*map(len, files), len(unlabeled)])
     shape = (size, size, 3)
 
     def chunks() -> Iterator[Chunk]:

@@ -154,7 +154,7 @@ class Partition:
         digest = hashlib.sha256(json.dumps([self.dataset, self.checksum, self.settings], sort_keys=True).encode())
         held_out = [self.validation_index] if len(self.validation_index) else []
         for rows in (self.server_index, *self.client_index, *self.client_labeled_index, *held_out):
-            digest.update(f'|{len(rows)}|'.encode() + rows.astype('<i4').tobytes())
+            digest.update(f'|{len(rows)}|'.encode() + np.asarray(rows, '<i4').tobytes())
         return digest.hexdigest()
 
 

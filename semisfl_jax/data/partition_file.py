@@ -31,14 +31,14 @@ def save(partition: Partition, path: str | os.PathLike, option: str = 'file') ->
     }
     arrays = {
         'meta': np.array(json.dumps(meta, sort_keys=True)),
-        'server_index': partition.server_index.astype(np.int32),
+        'server_index': np.asarray(partition.server_index, np.int32),
         'client_index': np.concatenate(partition.client_index).astype(np.int32),
         'client_size': _sizes(partition.client_index),
         'client_labeled_index': np.concatenate(partition.client_labeled_index).astype(np.int32),
         'client_labeled_size': _sizes(partition.client_labeled_index),
     }
     if len(partition.validation_index):
-        arrays['validation_index'] = partition.validation_index.astype(np.int32)
+        arrays['validation_index'] = np.asarray(partition.validation_index, np.int32)
     written = io.BytesIO()
     np.savez(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
     with file_io.writing(option):

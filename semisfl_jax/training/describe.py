@@ -29,6 +29,10 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     tasks = config.data.tasks
     kinds = f'{count(len(tasks), "task")}: {", ".join(tasks)}' if tasks else ''
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
+    if len(partition.server_index) and not tasks:
+        seen = [{*dataset.train_labels[trial.partition.server_index].tolist()} for trial in trials]
+        if lacking := sorted({*range(dataset.num_classes)} - set.intersection(*seen)):
+            labeled += f' (NONE OF CLASS {", ".join(map(str, lacking))})'
     clients = 'no clients'
     if experiment.method.clients:
         clients = f'{partition.num_clients} clients, '

@@ -81,7 +81,14 @@ def sweep(
     """A sweep of the configuration `base` with flat `changes`; see `Sweep` for the others. UserError: there is no such
     configuration or key."""
     config = config_lib.get_config(base, dict(changes)).lock()
-    return Sweep(name, scale, title or name, base, config, tuple(entries), trials, **others)
+    flat, typed = keys.flat(config), []
+    for one in entries:  # linear(0, 1) is of all numbers between, if the key is no integer
+        ranges = {
+            key: range_.of_floats() if isinstance(flat.get(key), float) else range_
+            for key, range_ in one.ranges.items()
+        }
+        typed.append(dataclasses.replace(one, ranges=ranges))
+    return Sweep(name, scale, title or name, base, config, tuple(typed), trials, **others)
 
 
 def as_config(definition: Sweep) -> ConfigDict:
