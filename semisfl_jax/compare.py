@@ -27,7 +27,7 @@ from semisfl_jax import tasks
 from semisfl_jax.config import command_line
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import count
-from semisfl_jax.runs import Run, folders, group, read, trials
+from semisfl_jax.runs import Run, folders, group, read_finished
 from semisfl_jax.training import evaluation
 from semisfl_jax.training.metrics import mean_and_error
 
@@ -152,8 +152,7 @@ def main(argv: list[str]) -> int:
     flags.DEFINE_string('csv', '', 'a file', flag_values=values)
 
     def compare() -> None:
-        found = [trial for folder in folders(values, argv) for trial in trials(folder)]
-        lines, rows = _compare([read(folder) for folder in found], values.last)
+        lines, rows = _compare(read_finished(folders(values, argv)), values.last)
         print('\n'.join(lines))
         if values.csv:
             with file_io.writing('--csv'):

@@ -15,7 +15,7 @@ from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.config import command_line, keys, load
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.core.types import MODELS
 from semisfl_jax.tasks import ACCURACY, Score, score_key
 from semisfl_jax.training import metrics
@@ -73,6 +73,16 @@ def trials(folder: str | os.PathLike[str]) -> list[Path]:
     """The folders of the single runs in `folder`: those of its seeds, or itself."""
     folder = Path(folder)
     return sorted(path for path in folder.glob('seed_*') if path.is_dir()) or [folder]
+
+
+def read_finished(folders: Sequence[Path]) -> list[Run]:
+    """The finished runs in these folders, of one or several seeds each; a warning names the others. UserError: there is
+    none."""
+    all_ = [trial for folder in folders for trial in trials(folder)]
+    finished = [folder for folder in all_ if (folder / 'summary.json').exists()] or all_
+    if other := [str(folder) for folder in all_ if folder not in finished]:
+        warn(f'no finished run, and left out: {", ".join(other)}')
+    return [read(folder) for folder in finished]
 
 
 def read(folder: str | os.PathLike[str]) -> Run:

@@ -116,6 +116,15 @@ def test_what_auto_means_for_a_method_is_in_no_label(tmp_path, printed):
     assert '* algorithm=fedavg, local.weighting=uniform: student' in lines
 
 
+def test_a_run_that_has_not_ended_is_left_out(tmp_path, capsys):
+    folders = [*two_methods(tmp_path)]
+    (folders[-1] / 'summary.json').unlink()
+    assert compare.main(['compare', *map(str, folders)]) == 0
+    out, err = capsys.readouterr()
+    assert 'student 80.00 % (1 seed)' in out
+    assert err == f'warning: no finished run, and left out: {folders[-1]}\n'
+
+
 @pytest.mark.parametrize(
     ('words', 'named'),
     [

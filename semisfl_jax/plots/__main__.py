@@ -58,7 +58,7 @@ def write(folders: list[Path], out: str, formats: tuple[str, ...] = ('png',), on
     for option, given, choices in (('--format', formats, style.FORMATS), ('--only', only, tuple(FIGURES))):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
-    groups = runs.group([runs.read(trial) for folder in folders for trial in runs.trials(folder)])
+    groups = runs.group(runs.read_finished(folders))
     missing: dict[str, list[str]] = {}  # figures, by why they cannot be drawn
     with style.context(), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import keys
+from semisfl_jax.config import keys, load
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study
 
@@ -142,6 +142,7 @@ def check(study: Study) -> None:
     """Raises UserError for the first mistake in the configuration of a cell."""
     for cell in study.cells():
         try:
+            load.find(cell.base)
             config_lib.check(cell.config)
             if cell.encoder:
                 config_lib.check(cell.encoder.config)
