@@ -59,11 +59,12 @@ def test_pseudo_labels_show_what_is_confident_and_what_is_wrong(drawn, monkeypat
 
 def test_the_partition_has_a_bubble_where_there_are_images(drawn):
     _, ax = drawn()
-    inside.partition(ax, np.array([[4, 0, 1], [0, 16, 0]]))
+    inside.partition(ax, np.array([[4, 0, 1], [0, 16, 0]]))  # two classes, and images of no known one
     (bubbles,) = ax.collections
     assert bubbles.get_offsets().tolist() == [[0, 0], [0, 2], [1, 1]]  # client, class
     sizes = bubbles.get_sizes()
     np.testing.assert_allclose(sizes / sizes.max(), [4 / 16, 1 / 16, 1])
+    assert (ax.get_ylabel(), list(ax.get_yticks())) == ('Class (top row: unknown)', [0, 1])
 
 
 def test_confusion_is_a_share_of_the_true_class(drawn):

@@ -132,11 +132,13 @@ def _shared(found: dict[str, Any]) -> Any:
 
 
 def holdings(folder: Path) -> np.ndarray:
-    """[2, N, K] images of each client by true class, unlabeled and labeled ones, from partition.npz and the labels of
-    the data set; UserError: either is missing."""
+    """[2, N, K + 1] images of each client by true class, the last of unknown class, unlabeled and labeled ones, from
+    partition.npz and the labels of the data set; UserError: either is missing."""
     advice = 'restore it from a copy, or train again in another folder'
     split, dataset = data.load_partition(folder / 'partition.npz', advice=advice), load.dataset(folder)
-    return np.stack([data.describe(split, dataset.train_labels, labeled) for labeled in (False, True)])
+    known = np.stack([data.describe(split, dataset.train_labels, labeled) for labeled in (False, True)])
+    held = [[*map(len, rows)] for rows in (split.client_index, split.client_labeled_index)]
+    return np.dstack([known, held - known.sum(axis=2)])
 
 
 def history(folder: Path, last: int = 0) -> list[dict[str, np.ndarray]]:

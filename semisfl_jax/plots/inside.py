@@ -39,10 +39,12 @@ FADE = 0.65  # share of white in the image below keypoints
 
 
 def partition(ax: Axes, counts: np.ndarray, title: str = '') -> Axes:
-    """`counts` [N, K] images of every client and class (Fig. 7 of the paper): bubbles with area proportional to the
-    number, or a heat map if many; `title`: what the images are, if there are others."""
+    """`counts` [N, K + 1] images of every client and class, the last of unknown class (Fig. 7 of the paper): bubbles
+    with area proportional to the number, or a heat map if many; `title`: what they are, if there are others."""
+    known = counts.shape[1] - 1
+    ax.set(xlabel='Client', ylabel='Class (top row: unknown)' if counts[:, known].any() else 'Class')
+    counts = counts if counts[:, known].any() else counts[:, :known]
     clients, classes = counts.shape
-    ax.set(xlabel='Client', ylabel='Class')
     ax.set_title(title, loc='left')
     if clients > MOST_BUBBLES[0] or classes > MOST_BUBBLES[1]:
         shades = ax.imshow(counts.T, origin='lower', aspect='auto', cmap=style.SEQUENTIAL, interpolation='nearest')
@@ -57,8 +59,8 @@ def partition(ax: Axes, counts: np.ndarray, title: str = '') -> Axes:
     most = int(counts.max())
     area = np.pi / 4.0 * diameter**2 * counts[client, label] / max(most, 1)
     ax.scatter(client, label, s=area, color=style.BLUE, alpha=0.85, linewidths=0)
-    ax.set_title(f'largest bubble: {most:,} images' if most else 'of unknown classes', loc='right', fontsize='small')
-    ax.set(xlim=(-0.6, clients - 0.4), ylim=(-0.6, classes - 0.4), yticks=range(classes))
+    ax.set_title(f'largest bubble: {most:,} images', loc='right', fontsize='small')
+    ax.set(xlim=(-0.6, clients - 0.4), ylim=(-0.6, classes - 0.4), yticks=range(known))
     ax.set_xticks(range(0, clients, 1 if clients <= 15 else 5))
     return ax
 
