@@ -31,8 +31,8 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
     if len(partition.server_index) and not tasks:
         seen = [{*dataset.train_labels[trial.partition.server_index].tolist()} for trial in trials]
-        if lacking := sorted({*range(dataset.num_classes)} - set.intersection(*seen)):
-            labeled += f' (NONE OF CLASS {", ".join(map(str, lacking))})'
+        if lacking := dataset.num_classes - len(set.intersection(*seen)):
+            labeled += f' (NONE OF {lacking} OF {dataset.num_classes} CLASSES)'
     clients = 'no clients'
     if experiment.method.clients:
         clients = f'{partition.num_clients} clients, '
