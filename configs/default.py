@@ -1,6 +1,6 @@
 """Every key of a configuration, its default and its meaning. The other files in configs/ change what they need.
 
-    python launch.py --config=configs/cifar10.py --config.seed=1 --config.federation.alpha=0.5
+    python launch.py --config=configs/digits.py --config.seed=1 --config.federation.alpha=0.5
     python launch.py --help federation.alpha
 
 Settings are named after a colon: `configs/cifar10.py` is the paper's reading (where the paper is silent, mostly the

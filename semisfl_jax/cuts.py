@@ -65,6 +65,8 @@ def pricing(config: ConfigDict) -> Pricing:
         why = 'has no price' if method.cuts else 'does not cut its model'
         others = sorted(other.name for other in algorithms.METHODS.values() if other.cuts and other.price)
         raise UserError(f"config.algorithm='{method.name}' {why}; use one of {', '.join(others)}")
+    if epochs := config.local.epochs:
+        raise UserError(f'config.local.epochs={epochs}: their iterations depend on the split; set 0, and k_u')
     config = config_lib.resolve(config)
     image_shape, num_classes = data.shape(config.data)
     h = config_lib.hparams(config)

@@ -89,7 +89,7 @@ def read(folder: str | os.PathLike[str]) -> Run:
     """Reads a finished run of one seed; UserError: `folder` holds none, or several."""
     folder = Path(folder)
     try:
-        config = config_lib.flatten(file_io.read_object(folder / 'config.json'))
+        config = {**keys.ADDED, **config_lib.flatten(file_io.read_object(folder / 'config.json'))}
         summary = file_io.read_object(folder / 'summary.json')
     except UserError as error:
         raise UserError(f'{folder} holds no finished run ({error}); give folders that have a summary.json') from error

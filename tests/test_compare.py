@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from semisfl_jax import compare
+from semisfl_jax import compare, runs
 from semisfl_jax.core import file_io
 from tests.one_line import assert_one_line
 
@@ -47,6 +47,13 @@ def two_methods(path):
     for seed, (ours, theirs) in enumerate([(0.90, 0.80), (0.92, 0.85)]):
         yield write(path / f'a{seed}', seed, 'semisfl', accuracies([0.1, 0.1] + [ours] * 10))
         yield write(path / f'b{seed}', seed, 'supervised_only', accuracies([0.3] * 12, theirs), 'student')
+
+
+def test_a_run_from_before_a_key_has_its_default(tmp_path):
+    old = write(tmp_path / 'old', 0, 'semisfl', accuracies([0.9]))
+    new = write(tmp_path / 'new', 1, 'semisfl', accuracies([0.9]), data__num_validation=200)
+    groups = runs.group([runs.read(old), runs.read(new)])
+    assert list(groups) == ['data.num_validation=0', 'data.num_validation=200']
 
 
 def test_groups_means_errors_and_paired_differences(tmp_path, printed):

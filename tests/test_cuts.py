@@ -77,7 +77,12 @@ def test_the_command(tmp_path, capsys, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ('words', 'named'), [('--config.algorithm=fedavg', "algorithm='fedavg'"), ('--workdir={file}', '--workdir')]
+    ('words', 'named'),
+    [
+        ('--config.algorithm=fedavg', "algorithm='fedavg'"),
+        ('--config.local.epochs=2', 'epochs=2'),
+        ('--workdir={file}', '--workdir'),
+    ],
 )
 def test_a_mistake_is_named_before_the_table(tmp_path, capsys, words, named):
     file = tmp_path / 'file'

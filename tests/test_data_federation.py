@@ -113,9 +113,13 @@ def test_clients_that_know_all_labels_hold_what_they_hold_with_labels(setting, r
 
 def test_labels_that_nobody_knows_cannot_be_held(setting):
     dataset, partition, _ = setting
-    unknown = dataclasses.replace(dataset, train_labels=np.where(np.arange(400) < 1, -1, dataset.train_labels))
-    with pytest.raises(UserError, match='those of 1 training images of cifar10 are unknown'):
+    row = partition.client_index[0][0]
+    unknown = dataclasses.replace(dataset, train_labels=np.where(np.arange(400) == row, -1, dataset.train_labels))
+    with pytest.raises(UserError, match='those of 1 images of cifar10 are unknown'):
         data.build_federations(unknown, [partition], 'device', all_labels=True)
+    without = (partition.client_index[0][1:], *partition.client_index[1:])
+    without = dataclasses.replace(partition, client_index=without, client_labeled_index=())
+    assert len(data.build_federations(unknown, [without], 'device', all_labels=True)) == 1
     maps = Targets(dataset.train_images[..., 0], dataset.test_images[..., 0], outputs=2)
     scenes = dataclasses.replace(unknown, targets={'parts': maps})  # learnt from: the labels only make the split
     assert len(data.build_federations(scenes, [partition], 'device', all_labels=True, tasks=('parts',))) == 1

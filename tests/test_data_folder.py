@@ -1,5 +1,6 @@
 """Folders of images as data sets: ImageNet's, CINIC-10 as it is published, and a user's own."""
 
+import os
 import shutil
 
 import numpy as np
@@ -50,7 +51,7 @@ def image100(root, **changes):
 
 def test_an_imagenet_folder_gives_the_listed_classes(imagenet):
     loaded = data.load(image100(imagenet))
-    assert (loaded.name, loaded.num_classes) == ('image100', 2)
+    assert (loaded.name, loaded.num_classes, data.shape(image100(imagenet))[1]) == ('image100', 2, 2)
     assert loaded.train_images.shape == (8, 144, 144, 3)
     assert loaded.train_labels.tolist() == [0] * 5 + [1] * 3
     assert loaded.test_labels.tolist() == [0] * 3 + [1]
@@ -121,7 +122,7 @@ def test_cinic10_is_read_in_the_order_of_cifar10(tmp_path, monkeypatch):
 
 
 def test_cinic10_in_a_prepared_directory_is_found(tmp_path):
-    with pytest.raises(UserError, match=r'cinic10.*config\.data\.data_dir.*config\.data\.image_folder'):
+    with pytest.raises(UserError, match=r'cinic10.*config\.data\.data_dir \(there is no .*config\.data\.image_folder'):
         data.load(options_of(tmp_path, name='cinic10'))
     splits = {split: (pixels(20, (32, 32, 3), len(split)), np.arange(20) % 10) for split in ('train', 'test')}
     write_images(tmp_path, 'cinic10', splits, classes(10))
@@ -141,11 +142,22 @@ def own(root, **changes):
 @pytest.mark.parametrize('test', ['test', 'val', 'valid'])
 def test_classes_are_the_directories_in_the_order_of_their_names(imagenet, test):
     (imagenet / 'imagenet/val').rename(imagenet / 'imagenet' / test)
+    (imagenet / 'imagenet/train/.ipynb_checkpoints').mkdir()
+    (imagenet / 'imagenet/train/n01/._0.png').write_bytes(b'beside an image')
     loaded = data.load(own(imagenet))
     assert (loaded.name, loaded.num_classes, loaded.train_images.shape) == ('folder', 3, (12, 8, 8, 3))
     np.testing.assert_array_equal(loaded.train_labels, np.repeat([0, 1, 2], [3, 4, 5]))
     np.testing.assert_array_equal(loaded.test_labels, np.repeat([0, 1, 2], [1, 2, 3]))
     np.testing.assert_array_equal(loaded.test_images[:, 0, 0, 0], 50 * loaded.test_labels + 20)
+
+
+def test_an_image_of_the_same_size_in_place_of_another_is_read(imagenet):
+    path = min((imagenet / 'imagenet/train/n02').iterdir())
+    for changed, color in enumerate((10, 250)):
+        path.write_bytes(encoded(np.full((144, 144, 3), color, np.uint8)).ljust(1000, b'0'))
+        os.utime(path, ns=(changed, changed))
+        assert path.stat().st_size == 1000
+        assert (data.load(own(imagenet)).train_images[3] == color).all()
 
 
 def test_images_of_unknown_class_of_a_folder(imagenet):

@@ -94,6 +94,7 @@ def test_a_file_for_something_else_is_refused(saved):
         ({'server_index': [0, 705]}, 'unknown'),
         ({'server_index': []}, r'k_s=100'),
         ({'client_index': [[3, 4], []]}, 'a client without images'),
+        ({'client_labeled_index': [[]]}, 'labeled rows for every client'),
     ],
 )
 def test_a_file_made_elsewhere_is_checked(tmp_path, part, message, caplog):
@@ -101,9 +102,10 @@ def test_a_file_made_elsewhere_is_checked(tmp_path, part, message, caplog):
     dataset = dataset_of(SKEWED, unknown=10 if part.get('server_index') == [0, 705] else 0)
     config = config_of(num_clients=2, num_active=1)
     for changes in ({}, part):
-        rows = {'server_index': [0, 1, 2], 'client_index': [[3, 4], [5]], **changes}
-        server, clients = (np.array(rows['server_index'], np.int32), tuple(map(np.int32, rows['client_index'])))
-        made = data.Partition(dataset.name, dataset.checksum, settings={}, server_index=server, client_index=clients)
+        rows = {'server_index': [[0, 1, 2]], 'client_index': [[3, 4], [5]], 'client_labeled_index': [[], []]}
+        rows |= {name: [part] if name == 'server_index' else part for name, part in changes.items()}
+        server, clients, labeled = (tuple(np.array(part, np.int32) for part in parts) for parts in rows.values())
+        made = data.Partition(dataset.name, dataset.checksum, {}, *server, clients, labeled)
         data.save(made, tmp_path / 'p.npz')
         if not changes:
             assert data.load_for(tmp_path / 'p.npz', dataset, config).client_index[1].tolist() == [5]

@@ -218,6 +218,7 @@ MINE = {'build': (layered(flat, flat), 3), 'build_dense': ((ENCODER, DECODER), 9
         ('build', layered(lambda x: (x, x), flat), UserError),
         ('build', None, UserError),
         ('build', layered(flat, flat, cut=2), UserError),
+        ('build_dense', ENCODER, UserError),
         ('build_dense', (Odd(lambda x: x), DECODER), UserError),
         ('build_dense', (Odd(lambda x: (x, x[0])), DECODER), UserError),
         ('build_dense', (ENCODER, Odd(lambda maps: maps)), UserError),

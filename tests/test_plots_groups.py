@@ -37,6 +37,12 @@ def test_a_curve_is_the_mean_over_seeds_with_its_error():
     assert np.isnan(collect.curve('semisfl', {0: members[0]}, 'score').error).all()
 
 
+def test_a_long_label_is_a_name_that_a_file_can_have():
+    names = {draw.slug(f'algorithm=semisfl, {"k_s=20, " * 50}k_u={k_u}') for k_u in (1, 2)}
+    assert len(names) == 2
+    assert max(map(len, names)) < 200
+
+
 def test_what_is_missing_is_named():
     plain = made_up(0, [0.5, 0.7])
     bare = plain._replace(records=[{'round': 1, 'teacher_accuracy': 0.5}])

@@ -39,6 +39,14 @@ def count(name, scale):
     return CELLS_OF_LABELED[name] / share if name in CELLS_OF_LABELED else CELLS[name] if scale == 'full' else None
 
 
+def test_a_setting_is_of_the_methods_of_a_study():
+    """semisfl, which a configuration has by default, has no official one."""
+    words = ['', '--config=studies/mfed_table2:smoke', '--config.setting=official']
+    command = command_line.parse(words, studies=True)
+    cells = plan.with_given(command.config.study, command.given).cells()
+    assert {cell.config.setting for cell in cells} == {'official'}
+
+
 @pytest.mark.parametrize(('name', 'scale'), slow_but(ALL, *((name, 'cpu') for name in EVERY_TIME)))
 def test_every_study_resolves(name, scale):
     definition = study(name, scale)

@@ -124,6 +124,12 @@ def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, changes, n
     assert not (tmp_path / 'root').exists()
 
 
+@pytest.mark.parametrize(('given', 'named'), [({'round': 3}, 'did you mean'), ({'rounds': 2.0}, 'rounds=2.0')])
+def test_a_wrong_key_or_type_of_a_program_is_named(tmp_path, given, named):
+    with pytest.raises(UserError, match=named):
+        engine.run(studies_toy.study(), given, str(tmp_path / 'root'))
+
+
 @pytest.mark.slow
 def test_stopped_and_started_again_ends_with_the_same_report(tmp_path):
     _, expected = make(tmp_path, 'whole')

@@ -105,6 +105,10 @@ def test_power_is_told_before_a_study_and_in_its_report(folder, tmp_path):
     study = dataclasses.replace(STUDY, pilot=spec.Pilot(2.0, 'an earlier study'))
     line = statistics.power_beforehand(study, collect.find(study, tmp_path, {}))
     assert re.search('2.00 points .* 34 seeds.* has 3$', line)
+    cells = [dataclasses.replace(cell, measure=spec.Measure('masked_out')) for cell in STUDY.tables[0].cells]
+    shares = dataclasses.replace(STUDY.tables[0], title='Shares', cells=tuple(cells))  # in percent, but no accuracy
+    study = dataclasses.replace(study, tables=(*STUDY.tables, shares))
+    assert '1.53 points' in statistics.power_beforehand(study, collect.find(study, folder.parent, {}))
 
 
 def test_the_budget_sums_what_the_processes_of_runs_took(folder, tmp_path):

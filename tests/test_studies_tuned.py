@@ -7,7 +7,7 @@ import pytest
 
 from semisfl_jax.core import file_io
 from semisfl_jax.core.errors import UserError
-from semisfl_jax.studies import engine, tuned
+from semisfl_jax.studies import engine, spec, tuned
 from semisfl_jax.studies.tuned import Tuned, TunedMethod
 from tests import studies_toy
 
@@ -59,11 +59,23 @@ def test_what_a_study_varies_is_left_as_it_is():
     assert of_cells == [(0.1, 0.005), (0.02, 0.005)]  # lr_min follows lr
 
 
+def test_a_part_of_a_study_leaves_what_its_whole_table_varies_and_no_other_table():
+    varied = [studies_toy.cell('semisfl', alpha, threshold=t) for alpha, t in ((1.0, 0.9), (0.5, 0.95))]
+    tables = [spec.Table('varied', tuple(varied)), spec.Table('other', (studies_toy.cell('semisfl', 1.0),))]
+    whole = dataclasses.replace(studies_toy.study(), tables=tuple(tables))
+    changed = tuned.apply(whole.part((), ['Dir(1)']), result(), 'tuned.json', whole=whole)
+    assert [(cell.config.lr, cell.config.threshold) for cell in changed.cells()] == [(0.05, 0.9), (0.05, 0.8)]
+
+
 def test_of_two_forms_of_a_method_the_one_with_more_fixed_keys():
     cell = studies_toy.cell('semisfl', 1.0)
     closer = found(title='SemiSFL, skewed', fixed={'algorithm': 'semisfl', 'federation.alpha': 1.0})
     assert tuned.of_cell(cell, [found(), closer]) is closer
     assert tuned.of_cell(studies_toy.cell('semisfl', 0.5), [closer]) is None
+    cells = (cell, studies_toy.cell('semisfl', 0.5, threshold=0.7))
+    study = dataclasses.replace(studies_toy.study(), tables=(spec.Table('two forms', cells),))
+    study = tuned.apply(study, result(found(), closer), 'tuned.json')
+    assert [cell.config.threshold for cell in study.cells()] == [0.8, 0.8]  # neither form varies it
     assert tuned.of_cell(studies_toy.cell('fedswitch', 1.0), [found(), closer]) is None
     assert tuned.of_cell(studies_toy.cell('semisfl', 1.0, setting='official'), [found()]) is None
 

@@ -42,6 +42,8 @@ def test_a_range_that_makes_no_sense_is_refused_at_registration(key, range_, why
     with pytest.raises(ValueError, match=why):
         algorithms.register(method)
     assert 'mine' not in algorithms.METHODS
+    with pytest.raises(UserError, match='no logarithm'):
+        log(0.0, 0.1)
 
 
 def parse(name, scale, *words):

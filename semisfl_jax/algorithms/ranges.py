@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import shared_defaults
 
 
@@ -39,7 +40,9 @@ class Range(NamedTuple):
 
 
 def log(low: float, high: float) -> Range:
-    """Numbers from `low` to `high`, whose logarithms are equally likely."""
+    """Numbers from `low` to `high`, whose logarithms are equally likely. UserError: `low` has none."""
+    if low <= 0:
+        raise UserError(f'log({low}, {high}): a number up to 0 has no logarithm; begin above 0, or write linear')
     return Range('log', low, high)
 
 

@@ -119,8 +119,8 @@ def _fill(op: Array, variant: Variant) -> Array | int:
 
 def gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
     """Pixels (y, x), each broadcastable to [B, H, W], of planes [B, C, H, W]; `fill` outside."""
-    batch, channels, height, width = planes.shape
-    inside = (y >= 0) & (y < height) & (x >= 0) & (x < width)
+    batch, channels, _, width = planes.shape
+    inside = _inside(y, x, planes.shape)
     index = jnp.where(inside, y * width + x, 0).reshape(batch, -1)
     pixels = lookups.pixels(planes.reshape(batch, channels, -1), index)
     return jnp.where(inside[:, None], pixels.reshape(planes.shape), fill)

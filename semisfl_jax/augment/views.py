@@ -75,7 +75,7 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
 
     Scaling and rotation follow if the options ask for them, about the center and at once; what comes from outside the
     image is black. `images`: [B, H, W, C] uint8, C = 1 or 3. `strong` with the same key draws independently. UserError:
-    an invalid option or an unsupported image shape.
+    an unsupported image shape.
     """
     return together(key, images, {}, options)[0]
 

@@ -126,7 +126,7 @@ def _parse(argv: list[str]) -> Command:
     flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=values)
     words = values(argv, known_only=True)[1:]
     if not values.config:
-        raise UserError('--config is missing; try: python launch.py --config=configs/digits.py (see --help)')
+        raise UserError('--config is missing; write --config=digits, for example (see --help)')
     name, colon, settings = values.config.partition(':')
     path = load.find(name)
     config = load.load_file(path, settings if colon else None)
@@ -149,7 +149,8 @@ def _parse(argv: list[str]) -> Command:
     if unexpected:
         raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
     given = config_flags.get_override_values(values['config'])
-    load.apply_setting(config, given=given.keys())
+    if not {STUDY, SWEEP} & set(config):  # whose runs have methods of their own
+        load.apply_setting(config, given=given.keys())
     return Command(config, path.stem, values.workdir, given)
 
 

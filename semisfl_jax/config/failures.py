@@ -82,15 +82,13 @@ def read_trace(path: str, content_hash: str) -> Trace:
     header, *lines = _text(path).splitlines() or ['']
     if header != COLUMNS:
         raise UserError(f'config.failures.trace={path} begins with {header!r}; it needs {COLUMNS}')
-    try:
-        rows = np.loadtxt(lines, [('round', int), ('client', int), ('done', float)], delimiter=',', ndmin=1)
-    except ValueError as error:
-        raise UserError(
-            f'config.failures.trace={path} is not of rounds, clients and shares: {error} (row 0 is the second line)'
-        ) from error
     trace: Trace = {}
-    for round_, client, done in rows.tolist():
-        where = f'the line {round_},{client},{done} of config.failures.trace={path}'
+    for line in filter(None, map(str.strip, lines)):
+        where = f'the line {line} of config.failures.trace={path}'
+        try:
+            round_, client, done = (kind(word) for kind, word in zip((int, int, float), line.split(','), strict=True))
+        except ValueError as error:
+            raise UserError(f'{where}: it needs two whole numbers, round and client, and a number, done') from error
         if round_ < 1 or client < 0 or not 0 <= done < 1:
             raise UserError(f'{where}: rounds count from 1, clients from 0, and done is in [0, 1)')
         if client in trace.setdefault(round_ - 1, {}):

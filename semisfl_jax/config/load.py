@@ -43,7 +43,18 @@ def get_config(
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    types, defaults = keys.types(config), keys.defaults()
+    config.update_from_flattened_dict(checked(given, config))
+    apply_setting(config, given=given.keys())
+    return config
+
+
+def checked(given: Mapping[str, Any], config: ConfigDict) -> dict[str, Any]:
+    """Values by dotted key, as a configuration takes them.
+
+    Raises:
+      UserError: it has no such key, or the value has another type.
+    """
+    types, defaults, values = keys.types(config), keys.defaults(), {}
     for key, value in given.items():
         if key not in types:
             raise UserError(keys.unknown(key, types, ' of this configuration'))
@@ -52,9 +63,8 @@ def get_config(
         elif isinstance(value, range):
             value = tuple(value)
         keys.check_type(key, value, types[key], may_be_none=defaults.get(key, 0) is None)
-        config.update_from_flattened_dict({key: value})
-    apply_setting(config, given=given.keys())
-    return config
+        values[key] = value
+    return values
 
 
 # --- files

@@ -38,9 +38,9 @@ def resolve(config: ConfigDict) -> ConfigDict:
     resolved.update_from_flattened_dict(filled)
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds
-    if resolved.data.image_folder:  # so that the run is found, and can predict, from everywhere
-        folder = file_io.expand_home(resolved.data.image_folder, 'config.data.image_folder')
-        resolved.data.image_folder = str(folder.absolute())
+    for key in ('data.image_folder', 'model.weights'):  # absolute: the run is found, and can predict, from everywhere
+        if flat[key]:
+            resolved.update_from_flattened_dict({key: str(file_io.expand_home(flat[key], f'config.{key}').absolute())})
     if resolved.failures.trace and not resolved.failures.trace_hash:
         resolved.failures.trace_hash = failures.hash_of(resolved.failures.trace)
     with resolved.unlocked():

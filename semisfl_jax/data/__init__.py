@@ -10,6 +10,7 @@ from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import (
     HostFederation,
     build_federations,
+    count_unknown,
     draw_cohort,
     make_cohort,
     tables,

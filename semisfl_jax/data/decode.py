@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import io
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
@@ -82,11 +82,10 @@ def read_image(encoded: bytes | str | os.PathLike, convert: Callable[[Image.Imag
         raise UserError(f'{what} cannot be decoded ({error}): prepare or copy the data set again') from error
 
 
-def decode_chunk(encoded: Iterable, shape: tuple[int, int, int], size: int) -> np.ndarray:
+def decode_chunk(encoded: Sequence, shape: tuple[int, int, int], size: int) -> np.ndarray:
     """Images [n, H, W, C] uint8, all of the same `shape`, in the order given; large files on all cores; UserError: an
     image has another shape.
     """
-    encoded = list(encoded)
     one = functools.partial(decode, size=size, channels=shape[2])
     if isinstance(encoded[0], bytes) and len(encoded[0]) < THREADED_BYTES:
         images = [one(item) for item in encoded]

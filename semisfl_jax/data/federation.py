@@ -24,6 +24,12 @@ from semisfl_jax.data.partition import Partition
 _whole = partial(shard, None)
 
 
+def count_unknown(dataset: Dataset, partitions: Sequence[Partition]) -> int:
+    """How many images of clients have no known label."""
+    held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
+    return int(np.sum(dataset.train_labels[held] < 0))
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class HostFederation:
     """Client images in host memory.
@@ -96,12 +102,12 @@ def build_federations(
       them, and on the device so are `client_images` and `client_labels`.
 
     Raises:
-      UserError: `all_labels` with unknown labels in the training set, and no `tasks`, which do without them.
+      UserError: `all_labels` with unknown labels at the clients, and no `tasks`, which do without them.
     """
-    if all_labels and not tasks and (unknown := int(np.sum(dataset.train_labels < 0))):
+    if all_labels and not tasks and (unknown := count_unknown(dataset, partitions)):
         raise UserError(
-            f'config.data.client_labels=-1 needs the labels of all images, but those of {unknown:,} training images of '
-            f'{dataset.name} are unknown; give a number of labels'
+            f'config.data.client_labels=-1 needs the labels of all images at the clients, but those of {unknown:,} '
+            f'images of {dataset.name} are unknown; give a number of labels'
         )
     on_host = residency == 'host'
     server = np.unique(np.concatenate([p.server_index for p in partitions]))  # rows of the training set

@@ -78,7 +78,7 @@ def find_image100(options: ConfigDict) -> Source:
     list or class, or no class list where one is required.
     """
     size, wanted = options.image_size or KNOWN[IMAGE100].image[0], KNOWN[IMAGE100].classes
-    classes = _read_classes(options.class_list) if options.class_list else ()
+    classes = read_classes(options.class_list) if options.class_list else ()
     if options.image_folder:
         folder, splits = file_io.expand_home(options.image_folder, 'config.data.image_folder'), ('train', 'val')
         present = _classes(folder, splits)
@@ -96,7 +96,8 @@ def find_image100(options: ConfigDict) -> Source:
     return tfds_source.find('imagenet2012', options.data_dir, size, classes, alias=IMAGE100)
 
 
-def _read_classes(path: str) -> tuple[str, ...]:
+def read_classes(path: str) -> tuple[str, ...]:
+    """The names of classes in the file `config.data.class_list`, in its order; UserError: there are less than two."""
     lines = file_io.read_text(path, 'config.data.class_list', LIST_BYTES).splitlines()
     classes = tuple(line.split()[0] for line in lines if line.strip())
     if len(classes) < 2 or len(set(classes)) < len(classes):
@@ -108,7 +109,8 @@ def _classes(folder: Path, splits: tuple[str, str]) -> tuple[str, ...]:
     """The directories of the first split; UserError: a split is missing."""
     if not all((folder / split).is_dir() for split in splits):
         raise UserError(f"config.data.image_folder '{folder}' must have the directories {splits[0]}/ and {splits[1]}/")
-    return tuple(sorted(entry.name for entry in (folder / splits[0]).iterdir() if entry.is_dir()))
+    entries = (folder / splits[0]).iterdir()
+    return tuple(sorted(entry.name for entry in entries if entry.is_dir() and _shown(entry.name)))
 
 
 def source(
@@ -126,17 +128,23 @@ def source(
     """
     train, test = ([_files(folder / split / label) for label in classes] for split in splits)
     paths = [path for class_files in (*train, *test, unlabeled) for path in class_files]
-    sizes = [(str(path.relative_to(folder)), path.stat().st_size) for path in paths]
-    digest = hashlib.sha256(repr((sizes, classes, size)).encode()).hexdigest()[:12]
+    states = [(str(path.relative_to(folder)), path.stat()) for path in paths]
+    files = [(name, state.st_size, state.st_mtime_ns) for name, state in states]
+    digest = hashlib.sha256(repr((files, classes, size)).encode()).hexdigest()[:12]
     key = f'{name}-folder-{size}px-{digest}'
     return Source(name, key, len(classes), lambda: (_stream(train, size, unlabeled), _stream(test, size)))
+
+
+def _shown(name: str) -> bool:
+    """Whether a name is not of what systems and editors keep beside images: .ipynb_checkpoints, ._0.png."""
+    return not name.startswith('.')
 
 
 def _files(directory: Path) -> list[Path]:
     """The image files of one class, sorted by name."""
     try:
         entries = [entry for entry in os.scandir(directory) if entry.name.lower().endswith(SUFFIXES)]
-        names = sorted(entry.name for entry in entries if entry.is_file())
+        names = sorted(entry.name for entry in entries if entry.is_file() and _shown(entry.name))
     except OSError as error:
         raise UserError(
             f"class '{directory.name}' has no readable directory '{directory}': correct config.data.image_folder or, "

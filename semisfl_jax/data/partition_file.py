@@ -125,6 +125,8 @@ def _wrong_rows(partition: Partition, dataset: Dataset, k_s: int) -> Iterator[st
         yield 'lists images as labeled whose labels are unknown: correct it'
     elif not len(partition.server_index) and k_s:
         yield f'leaves the server without images, but config.k_s={k_s} trains on some: correct it'
+    elif len(partition.client_labeled_index) != partition.num_clients:
+        yield 'has not one list of labeled rows for every client: correct it'
     elif not _sizes(partition.client_index).all():
         yield 'leaves a client without images: correct it'
 

@@ -99,16 +99,17 @@ def _ids(folder: Path, split: str) -> list[str]:
     return ids
 
 
-def _sizes(folder: Path) -> dict[str, int]:
-    """The files of a folder and their sizes in bytes; none if there is no such folder."""
+def _sizes(folder: Path) -> dict[str, tuple[int, int]]:
+    """The files of a folder, their sizes in bytes and when they changed; none if there is no such folder."""
     try:
         with os.scandir(folder) as entries:
-            return {entry.name: entry.stat().st_size for entry in entries if entry.is_file()}
+            files = {entry.name: entry.stat() for entry in entries if entry.is_file()}
+            return {name: (found.st_size, found.st_mtime_ns) for name, found in files.items()}
     except OSError:
         return {}
 
 
-def _files(folder: Path, name: str, split: str, listing: dict[Path, dict[str, int]]) -> dict[str, Path]:
+def _files(folder: Path, name: str, split: str, listing: dict[Path, dict[str, tuple[int, int]]]) -> dict[str, Path]:
     """The files of an image, by what they hold."""
     found = {}
     for what, places in PLACES.items():

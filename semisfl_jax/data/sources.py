@@ -66,16 +66,19 @@ def load(options: ConfigDict) -> Dataset:
 
 def outline(options: ConfigDict) -> Outline | None:
     """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown, as
-    for sets that are not in `catalog.KNOWN`, or have a user's reader. UserError: `pad_to` is too small.
+    for sets that are not in `catalog.KNOWN`, or have a user's reader. UserError: `pad_to` is too small, or
+    there is no such `class_list`.
     """
     name = options.name
     custom = READERS.get(name) is not _BUNDLED.get(name)
     if name not in KNOWN or (custom and not options.fake):
         return None
     true = KNOWN[name]
+    of_list = options.class_list and not options.fake
+    classes = len(folder.read_classes(options.class_list)) if of_list else true.classes
     side = options.image_size
     image = padded_shape((side, side, true.image[2]) if side else true.image, options.pad_to)
-    return Outline(image, true.classes, true.outputs, true.original)
+    return Outline(image, classes, true.outputs, true.original)
 
 
 def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:

@@ -115,6 +115,8 @@ def _open(name: str, directory: str) -> Builder:
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
+        if name in KNOWN:  # not one that TFDS makes
+            raise UserError(f'there is no {directory}/{name}') from error
         names = [*tfds.list_builders(with_community_datasets=False), *KNOWN]
         unknown = f"unknown data set '{name}' in config.data.name{did_you_mean(name, names)}"
         use = 'use one of `tfds.list_builders()`, or register your own (docs/your-own.md)'

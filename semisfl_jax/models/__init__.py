@@ -70,9 +70,11 @@ def build_dense(
     """
     _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    encoder, decoder = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
+    made = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
+    if not (isinstance(made, tuple) and len(made) == 2):
+        raise UserError(f"model '{name}': the function returns {found(made)}; return an encoder and a decoder")
     with _named(name, image_shape):
-        return encoder_decoder(encoder, decoder, image_shape, recompute, outputs, name)
+        return encoder_decoder(*made, image_shape, recompute, outputs, name)
 
 
 @contextmanager

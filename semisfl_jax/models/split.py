@@ -96,7 +96,6 @@ def cut(
     top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
     head = ProjectionHead(projection, projection_dim, compute)
     run_piece = partial(run, recompute=compute.recompute)
-    image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
     features = shapes(bottom, batch(image_shape))
     check_output(f"the first {index} layers of model.name='{name}'", features)
     logits = shapes(top, features)
@@ -107,7 +106,7 @@ def cut(
     def init(key: Array) -> SplitParams:
         features = jnp.zeros((1, feature_size), jnp.float32)
         return SplitParams(
-            bottom=filled(bottom.init(rng.fold(key, 'bottom'), jnp.zeros(image.shape, jnp.float32), train=False)),
+            bottom=filled(bottom.init(rng.fold(key, 'bottom'), jnp.zeros((1, *image_shape), jnp.float32), train=False)),
             top=filled(top.init(rng.fold(key, 'top'), features.reshape(1, *feature_map), train=False)),
             proj=filled(head.init(rng.fold(key, 'proj'), features)),
         )

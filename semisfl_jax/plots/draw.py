@@ -11,6 +11,7 @@ It is drawn by the command as well, in a file that --import names.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -64,6 +65,8 @@ def figures(groups: Groups, names: Sequence[str] = ()) -> Iterator[tuple[str, An
 
 
 def slug(text: str) -> str:
-    """A group's label as part of a file name: 'algorithm=semisfl, k_s=20' -> 'semisfl_k_s-20'."""
+    """A group's label as part of a file name: 'algorithm=semisfl, k_s=20' -> 'semisfl_k_s-20'. Of a long one the
+    beginning, with a mark of all of it, since a file's name has at most 255 bytes."""
     name = text.removeprefix('algorithm=').replace(', ', '_').replace('=', '-')
-    return ''.join(letter if letter.isalnum() or letter in '._-' else '-' for letter in name)
+    name = ''.join(letter if letter.isalnum() or letter in '._-' else '-' for letter in name)
+    return name if len(name) <= 100 else f'{name[:90]}-{hashlib.sha256(text.encode()).hexdigest()[:8]}'

@@ -104,11 +104,12 @@ def _advice(name: str, refused: Refused, asked: Request) -> str:
 def _title(experiment: Experiment, target: Target) -> str:
     config = experiment.config
     count = experiment.mesh.size if experiment.mesh else 1
-    return (
-        f'{config.algorithm}, {config.model.name} on {experiment.dataset.name}: {config.federation.num_active} active '
-        f'clients, K_s {config.k_s}, K_u {config.k_u}, B {config.batch_size}, {config.precision}; on '
-        f'{f"{count} x " if count > 1 else ""}{target.title}'
-    )
+    work = [f'K_s {config.k_s}', config.precision]
+    if experiment.method.clients:
+        clients, own = f'{config.federation.num_active} active clients', f'K_u {config.k_u}, B {config.batch_size}'
+        work = [clients, work[0], own, config.precision]
+    machine = f'{f"{count} x " if count > 1 else ""}{target.title}'
+    return f'{config.algorithm}, {config.model.name} on {experiment.dataset.name}: {", ".join(work)}; on {machine}'
 
 
 def _programs(named: dict[str, Program]) -> str:
@@ -134,6 +135,7 @@ def _memory(need: MemoryNeed, target: Target, experiment: Experiment) -> str:
         return f'{line}\nfits: no'
     chunk, active = experiment.config.federation.client_chunk, experiment.config.federation.num_active
     clients = f'client_chunk={chunk}' if chunk else f'all {active} active clients at once (client_chunk=0)'
+    clients = clients if experiment.method.clients else 'yes'
     trials = 0 if experiment.mesh else need.trials(target)
     seeds = f'; about {trials:,} seeds at once, if each needs what this one does' if trials else ''
     return f'{line}\nfits: {clients}{seeds}'

@@ -72,10 +72,10 @@ def run(
     with file_io.writing('--workdir'):
         for path in (home / LOGS, home / plan.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
-    except filelock.Timeout as error:
-        raise UserError(f'another process is writing {folder}; wait for it, or stop it first') from error
+        try:
+            lock = filelock.FileLock(folder / '.lock').acquire(blocking=False)
+        except filelock.Timeout as error:
+            raise UserError(f'another process is writing {folder}; wait for it, or stop it first') from error
     with lock, interrupt.listen() as request:
         session = Session(home, launcher, show, request)
         if isinstance(definition, Study):
@@ -118,6 +118,7 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
     """The study with everything that the command line changes, and the keys among it that are those of runs."""
     of_runs = {key: value for key, value in given.items() if key not in spec.OWN_KEYS}
+    of_runs, whole = load.checked(of_runs, next(study.cells()).config), study
     if given.get('study_rows') or given.get('study_columns'):
         study = study.part(given.get('study_rows', ()), given.get('study_columns', ()))
     source, beside = given.get('study_tuned', ''), given.get('study_untuned', False)
@@ -128,7 +129,7 @@ def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str
     result = tuned.read(file_io.expand_home(source, 'config.study_tuned'))
     if both := sorted(of_runs.keys() & {key for method in result.methods for key in method.settings}):
         raise UserError(f'config.{both[0]} is among the settings of config.study_tuned={source}; leave one of them out')
-    study = plan.with_given(tuned.apply(study, result, source, beside), of_runs)
+    study = plan.with_given(tuned.apply(study, result, source, beside, whole), of_runs)
     tuned.check_seeds(study, result, source)
     return study, of_runs
 

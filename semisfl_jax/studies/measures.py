@@ -122,3 +122,6 @@ KINDS = {
     **{key: Kind(f'{_WEIGHT}, all rounds that have any', '%', _mean_of(key, 0, 100.0), _WEIGHT) for key in _WEIGHTS},
     'impurity': Kind(f'wrong among the confident, last {metrics.LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
 }
+# Of which differences, where they are in percent, say how many seeds one of a point needs
+_ACCURACIES = {'accuracy', 'late_accuracy', 'accuracy_after'}
+SCORES = _ACCURACIES | {name for name, kind in KINDS.items() if kind in _TASKS.values()}

@@ -15,7 +15,7 @@ from scipy import stats
 from semisfl_jax.studies import collect
 from semisfl_jax.studies.collect import CellKey, CellResult
 from semisfl_jax.studies.document import NOTHING, Grid
-from semisfl_jax.studies.measures import KINDS
+from semisfl_jax.studies.measures import KINDS, SCORES
 from semisfl_jax.studies.spec import Study, Table
 from semisfl_jax.training.metrics import mean_and_error
 
@@ -110,8 +110,9 @@ def difference_rows(study: Study, results: Mapping[CellKey, CellResult]) -> list
                 continue
             pair = (collect.values(results[table.title, cell.row, column], cell.measure) for cell in cells)
             if difference := paired(*pair):
-                unit = KINDS[cells[0].measure.kind].unit
-                places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row, 'unit': unit}
+                kind = cells[0].measure.kind
+                places = {'table': table.title, 'column': column, 'row': table.reference, 'minus': row}
+                places |= {'measure': kind, 'unit': KINDS[kind].unit}
                 numbers = (*difference, *difference.interval, difference.deviation)
                 names = ('mean', 'standard_error', 'pairs', 'p', 'low', 'high', 'deviation')
                 of_table.append(places | dict(zip(names, numbers, strict=True)))
@@ -141,9 +142,9 @@ def _difference(difference: Mapping[str, Any] | None) -> str:
 
 
 def _deviations(differences: Rows) -> list[float]:
-    """Standard deviations of the differences in percentages, in points, of those with a test and enough seeds."""
+    """Standard deviations of the differences of scores in percent, in points, of those with a test and enough seeds."""
     tested = [row for row in differences if row['pairs'] >= FEWEST and math.isfinite(row['p'])]
-    return [row['deviation'] for row in tested if row['unit'] == '%']
+    return [row['deviation'] for row in tested if row['unit'] == '%' and row['measure'] in SCORES]
 
 
 def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str:
@@ -164,7 +165,7 @@ def power_beforehand(study: Study, results: Mapping[CellKey, CellResult]) -> str
 
 
 def power(table: Table, differences: Rows) -> str:
-    """How many seeds a difference of a point needs in a table; '' where differences are not percentages."""
+    """How many seeds a difference of a point needs in a table; '' where it has no scores in percent."""
     deviations = _deviations([line for line in differences if line['table'] == table.title])
     if not deviations:
         return ''

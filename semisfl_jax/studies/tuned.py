@@ -81,43 +81,45 @@ def read(path: Path) -> Tuned:
     return Tuned(**fields)
 
 
-def apply(study: Study, result: Tuned, source: str, beside: bool = False) -> Study:
+def apply(study: Study, result: Tuned, source: str, beside: bool = False, whole: Study | None = None) -> Study:
     """The study with the settings that a sweep found, read from `source`; UserError: no cell is of a tuned method.
 
-    Every cell gets those of its method. Keys that the study itself varies between cells of a method keep its values, as
-    do cells with `setting='official'` and those of methods that were not tuned; a note of the report says so. With
-    `beside`, the untuned cells stay, in rows of their own.
+    Every cell gets those of its method. Keys that its table varies between cells of a method keep the study's values,
+    as do cells with `setting='official'` and those of methods that were not tuned; a note of the report says so. With
+    `beside`, the untuned cells stay, in rows of their own. `whole`: the study that this one is a part of.
     """
-    kept: dict[str, list[str]] = {}  # tuned keys of a method that differ between its cells in the study
-    for found in result.methods:
-        cells = [keys.flat(cell.config) for cell in study.cells() if of_cell(cell, [found])]
-        kept[found.title] = [
-            key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1
-        ]
+    kept: dict[str, dict[str, list[str]]] = {}  # title of a table -> method -> tuned keys that differ between its cells
+    for table in (whole or study).tables:
+        kept[table.title] = {}
+        for found in result.methods:
+            cells = [keys.flat(cell.config) for cell in table.cells if of_cell(cell, result.methods) is found]
+            kept[table.title][found.title] = [
+                key for key in found.settings if len({json.dumps(values.get(key)) for values in cells}) > 1
+            ]
 
-    def tune(cell: Cell) -> Cell:
-        encoder = cell.encoder and tune(cell.encoder)  # which may be of another method
+    def tune(cell: Cell, of_table: Mapping[str, list[str]]) -> Cell:
+        encoder = cell.encoder and tune(cell.encoder, of_table)  # which may be of another method
         cell = dataclasses.replace(cell, encoder=None)
         if method := of_cell(cell, result.methods):
-            left = [*kept[method.title], *(('lr_min',) if 'lr' in kept[method.title] else ())]  # lr_min belongs to lr
+            left = of_table[method.title]
+            left = [*left, *(('lr_min',) if 'lr' in left else ())]  # lr_min belongs to lr
             settings = {key: value for key, value in method.settings.items() if key not in left}
             cell = plan.changed(cell, settings)
         return dataclasses.replace(cell, encoder=encoder)
 
-    changed: dict[int, Cell] = {}
-    used: dict[str, TunedMethod] = {}
-    for cell in study.cells():
-        if method := of_cell(cell, result.methods):
-            used[method.title] = method
-            changed[id(cell)] = tune(cell)
-    if not changed:
+    used = {method.title: method for cell in study.cells() if (method := of_cell(cell, result.methods))}
+    if not used:
         names = ', '.join(found.title for found in result.methods)
         raise UserError(f'config.study_tuned={source} has settings of {names}, but no cell of {study.name} is of these')
-    tables = tuple(_table(table, changed, beside) for table in study.tables)
+    tables: list[Table] = []
+    untuned: dict[str, None] = {}  # rows
+    for table in study.tables:
+        changed = {id(cell): tune(cell, kept[table.title]) for cell in table.cells if of_cell(cell, result.methods)}
+        untuned |= {cell.row: None for cell in table.cells if id(cell) not in changed}
+        tables.append(_table(table, changed, beside))
     mark = hashlib.sha256(json.dumps([as_json(result), beside], sort_keys=True).encode()).hexdigest()[:6]
-    left = list(dict.fromkeys(cell.row for cell in study.cells() if id(cell) not in changed))
-    notes = (*study.notes, *_notes(result, list(used.values()), kept, left))
-    return dataclasses.replace(study, name=f'{study.name}-tuned-{mark}', tables=tables, notes=notes)
+    notes = (*study.notes, *_notes(result, list(used.values()), [kept[table.title] for table in tables], list(untuned)))
+    return dataclasses.replace(study, name=f'{study.name}-tuned-{mark}', tables=tuple(tables), notes=notes)
 
 
 def of_cell(cell: Cell, methods: Sequence[TunedMethod]) -> TunedMethod | None:
@@ -148,8 +150,10 @@ def check_seeds(study: Study, result: Tuned, source: str) -> None:
         raise UserError(f'config.study_tuned={source}: {tuned_on}; use other --config.seeds')
 
 
-def _notes(result: Tuned, used: Sequence[TunedMethod], kept: Mapping[str, list[str]], left: Sequence[str]) -> list[str]:
-    """What the report says about the settings."""
+def _notes(
+    result: Tuned, used: Sequence[TunedMethod], kept: Sequence[Mapping[str, list[str]]], left: Sequence[str]
+) -> list[str]:
+    """What the report says about the settings; `kept`: by method, of every table."""
     about = ', '.join(f'{key}={value}' for key, value in result.about.items())
     trials = ' or '.join(map(str, sorted({found.trials for found in used})))
     notes = [
@@ -158,14 +162,15 @@ def _notes(result: Tuned, used: Sequence[TunedMethod], kept: Mapping[str, list[s
         f'each method ({about}; commit {", ".join(result.commits)}; Optuna {result.optuna}).'
     ]
     for found in used:
-        words = ', '.join(f'{key}={value}' for key, value in found.settings.items() if key not in kept[found.title])
+        varied = dict.fromkeys(key for of_table in kept for key in of_table[found.title])
+        words = ', '.join(f'{key}={value}' for key, value in found.settings.items())
         how = f'trial {found.trial}' if found.trial else 'the untuned settings were the best'
         notes.append(
-            f'{found.title}: {words or "nothing"}; validation {result.score} {result.text(found.validation)}, untuned '
+            f'{found.title}: {words}; validation {result.score} {result.text(found.validation)}, untuned '
             f'{result.text(found.untuned_validation)} ({how}).'
         )
-        if kept[found.title]:
-            notes.append(f'{found.title}: {", ".join(kept[found.title])} as in the study, which varies it.')
+        if varied:
+            notes.append(f'{found.title}: {", ".join(varied)} as in the study in a table that varies it.')
     if left:
         notes.append(f'NOT TUNED: {", ".join(left)}, of which the sweep has no settings.')
     return notes

@@ -18,14 +18,14 @@ from semisfl_jax.tasks.task import ACCURACY, AP, DENSE, IGNORED, IOU, MIOU, ODSF
 
 
 def _count_correct(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
-    """The images whose largest logit is the label's, and all. Labels have no size."""
-    correct = jnp.argmax(logits, axis=-1) == labels
+    """The images whose largest logit is the label's, and all of known label. Labels have no size."""
+    correct, valid = jnp.argmax(logits, axis=-1) == labels, valid & (labels >= 0)
     return jnp.sum(correct & valid, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32)
 
 
 def _accuracy(counts: Any) -> dict[str, float]:
     correct, total = (int(np.sum(count)) for count in counts)
-    return {ACCURACY.name: correct / total}
+    return {ACCURACY.name: scores.share(correct, total)}
 
 
 def classification(classes: int) -> Task:

@@ -182,13 +182,11 @@ def build_federations(
     """The data of trials that share a configuration (resolved) but for their seeds, as `data.build_federations`."""
     clients = algorithms.get(config.algorithm).clients
     residency = config.data.residency if clients else 'host'  # unread images stay on the host
-    if config.pseudo_labels == 'true':
-        held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
-        if unknown := int(np.sum(dataset.train_labels[held] < 0)):
-            raise UserError(
-                f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
-                f"images of {dataset.name} are unknown; use 'method', or another data set"
-            )
+    if config.pseudo_labels == 'true' and (unknown := data.count_unknown(dataset, partitions)):
+        raise UserError(
+            f"config.pseudo_labels='true' needs the labels of all images at the clients, but those of {unknown:,} "
+            f"images of {dataset.name} are unknown; use 'method', or another data set"
+        )
     all_labels, tasks = config.data.client_labels == -1, tuple(config.data.tasks)
     return data.build_federations(dataset, partitions, residency, all_labels, tasks)
 

@@ -19,7 +19,7 @@ from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import ranges as ranges_lib
 from semisfl_jax.algorithms.ranges import Range
-from semisfl_jax.config import checks, ignored_keys, keys
+from semisfl_jax.config import checks, ignored_keys, keys, load
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies import plan, spec
 
@@ -115,7 +115,8 @@ def with_given(definition: Sweep, given: Mapping[str, Any]) -> Sweep:
         asked = spec.named(methods, known, f'a method of {definition.name}')
         entries = tuple(entry for entry in entries if {entry.fixed['algorithm'], entry.title} & {*asked})
     config = definition.config.copy_and_resolve_references().unlock()
-    config.update_from_flattened_dict({k: v for k, v in given.items() if k not in ('seeds', *OWN_KEYS)})
+    of_runs = {key: value for key, value in given.items() if key not in ('seeds', *OWN_KEYS)}
+    config.update_from_flattened_dict(load.checked(of_runs, config))
     seeds, trials = tuple(given.get('seeds', definition.seeds)), given.get('sweep_trials', definition.trials)
     return dataclasses.replace(definition, config=config.lock(), entries=entries, seeds=seeds, trials=trials)
 
