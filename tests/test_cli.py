@@ -37,7 +37,7 @@ def test_help(capsys):
     assert launch.main(['launch.py', '--help', 'momentun']) == 2
     assert_one_line(capsys.readouterr().err, ['config.momentun', 'config.momentum'])
     assert launch.main(['launch.py', '--config.seed=1']) == 2
-    assert_one_line(capsys.readouterr().err, ['--config', 'configs/digits.py'])
+    assert_one_line(capsys.readouterr().err, ['--config=digits'])
 
 
 def test_the_command_as_a_process(tmp_path):

@@ -147,7 +147,7 @@ def test_a_trace(tmp_path):
     ('text', 'named'),
     [
         ('round,client\n1,2\n', 'round,client,done'),
-        ('round,client,done\n1,2\n', 'line 1,2 of config.failures.trace'),
+        ('round,client,done\n1,2\n', 'failures.trace=.*, line 1,2:'),
         ('round,client,done\n1,2,0.5\n1,x,0\n', 'line 1,x,0'),
         ('round,client,done\n0,2,0.5\n', 'line 0,2,0.5'),
         ('round,client,done\n1,2,1.0\n', 'done'),

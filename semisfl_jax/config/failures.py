@@ -84,7 +84,7 @@ def read_trace(path: str, content_hash: str) -> Trace:
         raise UserError(f'config.failures.trace={path} begins with {header!r}; it needs {COLUMNS}')
     trace: Trace = {}
     for line in filter(None, map(str.strip, lines)):
-        where = f'the line {line} of config.failures.trace={path}'
+        where = f'config.failures.trace={path}, line {line}'
         try:
             round_, client, done = (kind(word) for kind, word in zip((int, int, float), line.split(','), strict=True))
         except ValueError as error:
