@@ -170,7 +170,7 @@ def test_a_run_starts_with_the_encoders_of_another(tmp_path):
         ({'data__images_of_tasks': (10, 4)}, 'gives depth 4 images for 5 clients'),
         ({'data__images_of_tasks': (10, 999)}, 'data.images_of_tasks gives depth 999 images, but'),
         ({**FEW, 'data__task_images': 'disjoint'}, "data.task_images='shared'"),
-        ({'model__weights': '.'}, "model.weights='.'"),
+        ({'model__weights': '.'}, 'model.weights='),
     ],
 )
 def test_wrong_input_names_its_key(tmp_path, capsys, wrong, key):
