@@ -117,8 +117,8 @@ def _run_study(study: Study, folder: Path, session: Session) -> None:
 
 def _with_given(study: Study, given: Mapping[str, Any]) -> tuple[Study, dict[str, Any]]:
     """The study with everything that the command line changes, and the keys among it that are those of runs."""
-    of_runs = {key: value for key, value in given.items() if key not in spec.OWN_KEYS}
-    of_runs, whole = load.checked(of_runs, next(study.cells()).config), study
+    whole, of_runs = study, {key: value for key, value in given.items() if key not in spec.OWN_KEYS}
+    of_runs = load.checked(of_runs, next(study.cells()).config)
     if given.get('study_rows') or given.get('study_columns'):
         study = study.part(given.get('study_rows', ()), given.get('study_columns', ()))
     source, beside = given.get('study_tuned', ''), given.get('study_untuned', False)
