@@ -13,7 +13,8 @@ def main(argv: list[str]) -> int:
     """Runs the command line `argv`, program name first, and returns the exit status."""
     if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
         words = [word for word in argv[1:] if not word.startswith('-')]
-        return exit_status(lambda: print(command_line.help_text(words), end=''))
+        own = [word.partition('=')[2] for word in argv if word.startswith('--config=')]
+        return exit_status(lambda: print(command_line.help_text(words, own), end=''))
     try:
         return exit_status(lambda: _run(command_line.parse(argv, studies=True)))
     except interrupt.Stopped as stop:

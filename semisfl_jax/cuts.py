@@ -124,7 +124,7 @@ def as_text(pricing: Pricing) -> str:
         mark = '* ' if price.cut == pricing.chosen else ''
         sizes = [mib(size) for size in (price.bottom, price.down, price.up)]
         work = [f'{price.client_flop / 1e9:.3g}', f'{price.server_flop / 1e9:.3g}']
-        row = [f'{mark}{price.cut}', f'{price.features:,}', *sizes, f'{price.all_clients / GIB:.3f}', *work]
+        row = [f'{mark}{price.cut}', f'{price.features:,}', *sizes, f'{price.all_clients / GIB:.3g}', *work]
         rows.append([*row, mib(price.memory), f'{price.seconds:.1f}'])
     notes = (
         "part: the client's part of the model · down, up: of one client in a round · all: of all active clients,",

@@ -75,10 +75,20 @@ def trials(folder: str | os.PathLike[str]) -> list[Path]:
     return sorted(path for path in folder.glob('seed_*') if path.is_dir()) or [folder]
 
 
+def _seeds(folder: Path) -> list[int]:
+    """The seeds of a run of several; [] of one, or if nothing has begun in the folder."""
+    file = folder / 'config.json'
+    return file_io.read_object(file).get('seeds', []) if file.exists() else []
+
+
 def read_finished(folders: Sequence[Path]) -> list[Run]:
     """The finished runs in these folders, of one or several seeds each; a warning names the others. UserError: there is
     none."""
     all_ = [trial for folder in folders for trial in trials(folder)]
+    for folder in folders:
+        asked = {f'seed_{seed}' for seed in _seeds(folder)}
+        if gone := sorted(asked - {trial.name for trial in trials(folder)}):
+            warn(f'{folder} lacks {", ".join(gone)}, which its config.json names; what follows is without them')
     finished = [folder for folder in all_ if (folder / 'summary.json').exists()] or all_
     if other := [str(folder) for folder in all_ if folder not in finished]:
         warn(f'no finished run, and left out: {", ".join(other)}')

@@ -3,6 +3,7 @@
 import csv
 import itertools
 import json
+import signal
 
 import pytest
 
@@ -130,6 +131,22 @@ def test_a_run_that_has_not_ended_is_left_out(tmp_path, capsys):
     out, err = capsys.readouterr()
     assert 'student 80.00 % (1 seed)' in out
     assert err == f'warning: no finished run, and left out: {folders[-1]}\n'
+
+
+def test_a_seed_whose_folder_is_gone_is_named(tmp_path, capsys):
+    (tmp_path / 'config.json').write_text(json.dumps({'seeds': [0, 1, 2]}))
+    for seed in (0, 2):
+        write(tmp_path / f'seed_{seed}', seed, 'semisfl', accuracies([0.5]))
+    assert compare.main(['compare', str(tmp_path)]) == 0
+    out, err = capsys.readouterr()
+    assert '(2 seeds)' in out
+    assert err == f'warning: {tmp_path} lacks seed_1, which its config.json names; what follows is without them\n'
+
+
+def test_interrupted_it_says_so_in_a_line(monkeypatch, capsys):
+    monkeypatch.setattr(compare, 'folders', lambda *_: signal.raise_signal(signal.SIGINT))
+    assert compare.main(['compare', 'runs']) == 130
+    assert capsys.readouterr().err == 'interrupted\n'
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """Decoding of images, and the cache of what was decoded."""
 
+import os
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -139,3 +140,7 @@ def test_the_default_cache_follows_xdg(tmp_path, monkeypatch):
     monkeypatch.delenv('XDG_CACHE_HOME')
     monkeypatch.setenv('HOME', str(tmp_path / 'home'))
     assert cache.default_dir() == tmp_path / 'home' / '.cache' / 'semisfl_jax'
+    monkeypatch.delenv('HOME')
+    monkeypatch.setattr(os, 'getuid', lambda: 54321)  # whom /etc/passwd does not have
+    with pytest.raises(UserError, match='XDG_CACHE_HOME'):
+        cache.default_dir()

@@ -168,6 +168,9 @@ def test_what_a_registered_reader_returns_is_checked(monkeypatch):
         monkeypatch.setitem(data.READERS, 'mine', lambda image_size, given=given: given)
         with pytest.raises(UserError, match=f"'mine'.* {named}"):
             data.load(data_options(name='mine'))
+    monkeypatch.setitem(data.READERS, 'mine', lambda image_size: made)
+    with pytest.raises(UserError, match=r"image_size=24.*'mine' returns images of \d+ x \d+"):
+        data.load(data_options(name='mine', image_size=24))
 
 
 def test_the_shape_of_a_known_set_with_another_reader_is_that_of_its_images(monkeypatch):

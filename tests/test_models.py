@@ -202,6 +202,22 @@ def flat(x):
     return x.reshape(len(x), -1)[:, :3]
 
 
+class Normalized(nn.Module):
+    @nn.compact
+    def __call__(self, x, train):
+        return nn.BatchNorm(use_running_average=not train)(x)
+
+
+def test_plain_batch_norm_cannot_span_clients_and_is_named(monkeypatch):
+    architecture = zoo.Architecture((partial(Odd, flat), Normalized), 1)
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'mine', lambda *_: architecture)
+    model = models.build('mine', 3, (9, 8, 3))
+    top = model.init(jax.random.key(0)).top
+    assert model.top(top, jnp.ones((2, 3)), None, True)[0].shape == (2, 3)
+    with pytest.raises(UserError, match=r"'mine' has BatchNorm .*layers\.batch_norm"):
+        model.tops(top, jnp.ones((4, 2, 3)), jax.random.split(jax.random.key(0), 4))
+
+
 ENCODER, DECODER = Odd(lambda x: (x, x[:, ::2])), Odd(lambda maps: maps[0])
 MINE = {'build': (layered(flat, flat), 3), 'build_dense': ((ENCODER, DECODER), 9 * 8 * 3 + 5 * 8 * 3)}
 

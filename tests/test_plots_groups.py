@@ -85,6 +85,15 @@ def test_losses_are_those_of_tasks_and_their_mean():
     np.testing.assert_allclose([ax.lines[0].get_ydata() for ax in figure.axes], [[0.75, 1.5], [0.25, 0.5], [0.5, 1]])
 
 
+def test_a_loss_that_is_0_throughout_has_no_panel_and_no_line():
+    lines = [{'round': n, 'loss_supervised_ce': 1.0, 'loss_supervised_contrastive': 0.0} for n in (1, 2)]
+    alone = {0: made_up(0, [0.5, 0.7])._replace(records=lines)}
+    assert [ax.get_title() for ax in figures_of({'a': alone}, 'losses')['losses'].axes] == ['Server: cross-entropy']
+    both = {0: alone[0]._replace(records=[{**line, 'loss_supervised_contrastive': 4.0} for line in lines])}
+    drawn = figures_of({'a': alone, 'b': both}, 'losses')['losses'].axes
+    assert [len(ax.lines) for ax in drawn] == [2, 1]
+
+
 def test_the_score_of_a_task_stands_for_the_accuracy():
     drawn = figures_of({'m_fed': {0: dense()}}, 'accuracy_rounds', 'accuracy_gigabytes')
     assert drawn['accuracy_rounds'].axes[0].get_ylabel() == 'Test mIoU (%)'

@@ -9,7 +9,7 @@ import pytest
 
 from semisfl_jax import core
 from semisfl_jax.algorithms.semisfl import build_round
-from semisfl_jax.core import queue, rng
+from semisfl_jax.core import cross_entity, queue, rng
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.losses import cross_entropy_rows
 from semisfl_jax.core.types import Algorithm
@@ -41,15 +41,16 @@ class Server(linear.Server):
         return {'loss_soft': (0.5, values), 'loss_size': (0.5, 0.05 * (rows.features**2).sum(axis=1)), **aligned}
 
 
-def build(row_losses, queued):
+def build(row_losses, queued, labeler=None):
     model = linear.model()
-    cross_entity = core.build_cross_entity(model, toy.VIEWS, HPARAMS, row_losses=row_losses)
+    own = {'labeler': labeler, 'row_losses': row_losses}
+    clients = core.build_cross_entity(model, toy.VIEWS, HPARAMS, **own)
     supervised = core.build_supervised(model, toy.VIEWS, HPARAMS)
 
     def init(key):
         return core.init_state(key, model, queue.build(HPARAMS, linear.WIDTH, key) if queued else ())
 
-    round_ = build_round(HPARAMS, supervised, cross_entity)
+    round_ = build_round(HPARAMS, supervised, clients)
     return Algorithm(init, round_, core.predict_by(model, toy.VIEWS, 'teacher', 'student'), headline='teacher')
 
 
@@ -82,11 +83,44 @@ def test_rounds_equal_the_ones_in_numpy(queued):
         lambda rows: jnp.zeros(12),
         lambda rows: {'soft': jnp.zeros(12)},
         lambda rows: {'loss_unlabeled': jnp.zeros(12)},
+        lambda rows: {'loss_supervised': jnp.zeros(12)},
         lambda rows: {'loss_soft': jnp.mean(rows.logits)},
     ],
 )
 def test_what_is_not_a_loss_of_rows_is_refused(found):
     algorithm, data = build(found, queued=False), toy.federation(labels_at_clients=True)
     state = algorithm.init(rng.root(0))
-    with pytest.raises(UserError, match='row_losses'):
+    with pytest.raises(UserError, match=r'row_losses|metric loss_supervised'):
         jax.eval_shape(algorithm.round, rng.root(0), state, data, toy.cohort([0, 2, 4]), jnp.int32(1))
+
+
+@pytest.mark.parametrize(
+    ('changes', 'named'),
+    [
+        ({}, ''),
+        ({'label': lambda weak, counts: ()}, 'a tuple'),
+        ({'labels': jnp.zeros(3, int)}, 'labels of shape'),
+        ({'confident': jnp.zeros(12)}, 'float32'),
+        ({'state': ()}, 'state of shape'),
+        ({'metrics': {'doubt': jnp.zeros(12)}}, 'metrics of shape'),
+        ({'metrics': {'mask_rate': jnp.zeros(3)}}, 'metric mask_rate'),
+        ({'keeps': True}, r'State\.clients is empty'),
+    ],
+)
+def test_what_a_labeler_returns_is_checked(changes, named):
+    """It counts the iterations of each client."""
+
+    def label(weak, counts):
+        plain = cross_entity.teacher_labels(HPARAMS, weak, ())
+        return plain._replace(**{'state': counts + 1.0, 'metrics': {'doubt': counts}} | made)
+
+    made = {name: value for name, value in changes.items() if name not in ('label', 'keeps')}
+    start = lambda ids, state: jnp.zeros(len(ids))  # noqa: E731
+    labeler = core.Labeler(changes.get('label', label), start, changes.get('keeps', False))
+    algorithm, data = build(soft, queued=False, labeler=labeler), toy.federation(labels_at_clients=True)
+    given = rng.root(0), algorithm.init(rng.root(0)), data, toy.cohort([0, 2, 4]), jnp.int32(1)
+    if not named:
+        assert jax.eval_shape(algorithm.round, *given)[1]['doubt'].shape == ()
+        return
+    with pytest.raises(UserError, match=named):
+        jax.eval_shape(algorithm.round, *given)

@@ -113,6 +113,11 @@ UNKNOWN = dataclasses.replace(ACCURACIES.cells[0], measure=Measure('acuracy'))
         ({'cells': (UNKNOWN,)}, "'acuracy'.*'accuracy'"),
         ({'cells': (GAIN,), 'reference': ''}, "'FedSGD'"),
         ({'title': 'Minutes'}, 'Minutes'),
+        ({'cells': (dataclasses.replace(ACCURACIES.cells[0], measure='accuracy'),)}, "measures 'accuracy'"),
+        (
+            {'cells': (dataclasses.replace(ACCURACIES.cells[0], base='mnist'),)},
+            r"'mnist' and its changes, has config\.",
+        ),
     ],
 )
 def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, changes, named):

@@ -2,6 +2,7 @@
 
 import json
 from functools import partial
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -28,6 +29,12 @@ def path(tmp_path):
         metrics.append(path, {'round': number, 'x': number * 0.5})
     path.write_text(path.read_text() + '{"round": 5, "x"')
     return path
+
+
+@pytest.mark.skipif(not Path('/dev/full').exists(), reason='needs /dev/full')
+def test_what_is_full_is_named():
+    with pytest.raises(OSError, match='/dev/full'):
+        metrics.append(Path('/dev/full'), {'round': 1})
 
 
 def test_a_line_cut_short_is_not_read(path):

@@ -25,6 +25,7 @@ for _key, _field in default.KEYS.items():
 # `axis` the clients of a round as the method sees them
 Build = Callable[[Any, Views, HParams, ClientAxis], Algorithm]
 SERVER = ('needed', 'optional', 'none')
+K_S_RULES = tuple(rule for rule in rules(default.KEYS['k_s_rule'])['choices'] if rule != 'auto')
 
 
 class Look(NamedTuple):
@@ -85,7 +86,8 @@ class Method:
       group: prefix of these keys, `config.GROUP.FIELD`; defaults to `name`. Methods may share a group.
       uses: names of FEATURES. A run that changes keys of any other feature, or options of another method, is
         rejected.
-      needs: required values, by key.
+      needs: values by key with which it runs, where the defaults will not do: sweeps set them, messages name them, and
+        `check` may refuse others.
       server: whether it trains at the server, on the server's images: 'needed'; 'optional', k_s may be 0; 'none', k_s
         is 0.
       clients: whether it has clients. Without clients, no cohort is drawn and no client image is read.
@@ -93,7 +95,7 @@ class Method:
       labels_alone: flat configuration -> whether clients train only on labeled images.
       counts_all: whether it trains on all unlabeled images, however unsure they are, and in weak views alone.
       own_top: for a method that cuts the model, whether each top sees the rows of only one client at a time.
-      k_s_rule: meaning of `k_s_rule=auto`: the controller of K_s that is part of the method.
+      k_s_rule: meaning of `k_s_rule=auto`: the controller of K_s that is part of the method, one of K_S_RULES.
       steps: meaning of `local.steps=auto`, one of `sampling.STEPS`: how its paper counts the iterations of passes.
       by_images: meaning of `local.weighting=auto`: whether its paper weights clients by their numbers of images.
       keeps_optimizers: meaning of `local.optimizer_state=auto`: whether its authors keep optimizers across rounds.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.hparams import shared_defaults
 
 
@@ -81,11 +81,13 @@ _FIXED = {
 }
 
 
-def fault(key: str, unread: Mapping[str, str], options: Collection[str]) -> str:
-    """Why a search of a method cannot change a key, '' if it can.
+def fault(key: str, range_: Range, unread: Mapping[str, str], options: Collection[str]) -> str:
+    """Why a search of a method cannot change a key within a range, '' if it can.
 
     `unread` maps shared keys that the method does not read to their features; `options` are its own keys.
     """
+    if not isinstance(range_, Range):
+        return f'{found(range_)} is no range; write log(low, high), linear(low, high) or choice(a, b)'
     if key in unread:
         return f"the method does not read it: '{unread[key]}' is not in its uses"
     if key in _FIXED:

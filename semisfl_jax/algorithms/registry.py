@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from semisfl_jax.algorithms import ranges
-from semisfl_jax.algorithms.method import FEATURES, SERVER, Method
+from semisfl_jax.algorithms.method import FEATURES, K_S_RULES, SERVER, Method
 from semisfl_jax.core import sampling
 from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.hparams import HParams
@@ -82,20 +82,25 @@ def is_ours(method: Method) -> bool:
 def _faults(method: Method) -> Iterator[str]:
     """What is wrong with a record; the first fault counts, as the later checks rely on the earlier ones."""
     existing, group = METHODS.get(method.name), method.option_group
-    if not str(method.name).isidentifier():
-        yield "a name has letters, digits and underscores, as in 'my_method'"
+    for name in (method.name, method.group or method.name):
+        if not str(name).isidentifier():
+            yield "name and group have letters, digits and underscores, as in 'my_method'"
+    if not callable(method.build):
+        yield f'build is {found(method.build)}; give a function (model, views, hparams, axis) -> Algorithm'
     if existing and is_ours(existing) and existing.build is not method.build:
         yield 'the package has a method of that name; choose another name'
     for name in method.uses:
         if name not in FEATURES:
             yield f"'{name}' in uses is not a feature; {use_one_of(name, FEATURES)}"
-    for name, values in {'reads': sampling.READS, 'server': SERVER, 'steps': sampling.STEPS}.items():
+    choices = {'reads': sampling.READS, 'server': SERVER, 'steps': sampling.STEPS, 'k_s_rule': K_S_RULES}
+    for name, values in choices.items():
         if (value := getattr(method, name)) not in values:
             yield f"{name}='{value}'; use one of {', '.join(values)}"
     if method.options:
         parameters = getattr(method.options, '__dataclass_params__', None)
-        if not (parameters and parameters.frozen and all(field.metadata for field in _fields_of(method).values())):
-            yield 'options must be a frozen dataclass whose fields are made with `option`'
+        of_class = isinstance(method.options, type) and parameters and parameters.frozen
+        if not (of_class and all(field.metadata for field in _fields_of(method).values())):
+            yield 'options must be a class, a frozen dataclass whose fields are made with `option`'
         owner = next((other for other in METHODS.values() if other.option_group == group), None)
         if owner and owner.name != method.name and owner.options is not method.options:
             yield f'config.{group} holds the options of {owner.name}'
@@ -105,8 +110,8 @@ def _faults(method: Method) -> Iterator[str]:
                 yield f'config.{group} is a key of every configuration; choose another group for the options'
     unread = {key: name for name, keys in FEATURES.items() if name not in method.uses for key in keys}
     options = _fields_of(method)
-    for key in method.ranges:
-        if fault := ranges.fault(key, unread, options):
+    for key, range_ in method.ranges.items():
+        if fault := ranges.fault(key, range_, unread, options):
             yield f'ranges has {key}: {fault}'
     for key, field in options.items():
         ends = method.ranges[key].ends if key in method.ranges else ()

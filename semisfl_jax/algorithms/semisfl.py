@@ -6,7 +6,7 @@ from semisfl_jax import core, costs
 from semisfl_jax.algorithms.method import Look, Method
 from semisfl_jax.algorithms.ranges import LR, THRESHOLD, WEIGHT, log
 from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import queue
+from semisfl_jax.core import queue, trees
 from semisfl_jax.core.hparams import HParams, learning_rate
 from semisfl_jax.core.types import (
     LOCAL_CLIENTS,
@@ -55,7 +55,7 @@ def build_round(hparams: HParams, supervised: core.ServerPhase, cross_entity: co
         state, metrics = supervised(key, state, federation, k_s, lr)
         # The bottoms go to the cohort; clients and server: K_u iterations without labels; the bottoms are averaged.
         state, unlabeled = cross_entity(key, state, federation, cohort, lr)
-        return state.replace(round=state.round + 1), {'lr': lr, **metrics, **unlabeled}
+        return state.replace(round=state.round + 1), trees.joined({'lr': lr}, metrics, unlabeled)
 
     return round_
 

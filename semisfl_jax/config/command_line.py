@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -38,7 +39,8 @@ options
                         Those listed above also work by name: --config=digits, --config=studies/table4:smoke
   --config.KEY=VALUE    overrides a key; configs/default.py has all keys
   --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
-  --help [KEY ...]      shows this text, or the default, meaning, values and readers of keys: --help federation.alpha
+  --help [KEY ...]      shows this text, or the default, meaning, values and readers of keys: --help federation.alpha;
+                        with --config=FILE also of those that your own file registers
 
 examples
   python launch.py --config=configs/digits.py                              needs no download
@@ -74,14 +76,16 @@ class Command(NamedTuple):
     given: dict[str, Any]  # dotted keys overridden on the command line -> values
 
 
-def help_text(words: Sequence[str] = ()) -> str:
+def help_text(words: Sequence[str] = (), own: Sequence[str] = ()) -> str:
     """The help: on keys or groups of keys if `words` names some; else with the first docstring line of every
-    configuration shipped with the package.
+    configuration shipped with the package. `own`: configurations whose methods have keys, too.
 
     Raises:
-      UserError: one of `words` is no key.
+      UserError: one of `words` is no key, or one of `own` no configuration.
     """
     if words:
+        for name in own:
+            load.get_config(name)
         return '\n'.join(keys.help_of(word) for word in words)
     lines = []
     for path in sorted(load.CONFIGS.glob('*.py')):
@@ -170,7 +174,11 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
         if not asked:
             command()
 
-    return exit_status(run)
+    try:
+        return exit_status(run)
+    except KeyboardInterrupt:
+        print('interrupted', file=sys.stderr)
+        return 130
 
 
 def own_flags(values: flags.FlagValues, argv: Sequence[str], others: bool = True) -> list[str]:

@@ -106,7 +106,7 @@ def make_mesh(devices: int) -> Mesh | None:
     if devices > device_count:
         kind = jax.devices()[0].platform
         use = f'0 for all, in another --workdir if a run began on {devices}'
-        use += ', or a new process: a CPU can be divided only before JAX begins' if kind == 'cpu' else ''
+        use += ', or a new process: XLA_FLAGS divides a CPU only before JAX begins' if kind == 'cpu' else ''
         what = f'is more than the {device_count} available ({kind})'
         raise UserError(f'config.parallel.devices={devices} {what}; use {use}')
     if devices % processes:

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import optax
 
 from semisfl_jax.core import losses, rng, sampling, trees
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.state import CrossEntityPhase, State, after_pre_rounds, trainable, with_parameters
@@ -243,14 +243,18 @@ def run(
 
     bottom = trees.weighted_mean(end.student.bottom, weight, otherwise=state.student.bottom, psum=axis.psum)
     means, (counts, by_labeler) = axis.psum((means, jax.tree.map(jnp.sum, sums)))
-    metrics = {**jax.tree.map(jnp.mean, means), **pseudo_label_rates(counts)}
-    metrics |= {name: total / (num_participating * hparams.k_u) for name, total in by_labeler.items()}
+    of_labeler = {name: total / (num_participating * hparams.k_u) for name, total in by_labeler.items()}
+    metrics = trees.joined(jax.tree.map(jnp.mean, means), pseudo_label_rates(counts), of_labeler)
     # Without participating clients the server's pieces get no gradient, but weight decay would still change them.
     student = jax.tree.map(
         lambda new, old: jnp.where(num_participating > 0, new, old), end.student._replace(bottom=bottom), state.student
     )
     kept = state.clients
     if phase.labeler.keeps:
+        has, keeps = (jax.tree.map(lambda x: list(x.shape[1:]), tree) for tree in (kept, end.labeler_state))
+        if has != keeps:
+            what = f'State.clients is {has or "empty"}'
+            raise UserError(f'the labeler keeps {keeps} of clients, but {what}; let init set it, with a leading [N]')
         kept = trees.scatter(kept, cohort.ids, end.labeler_state, weight, axis.all_gather)
     return state.replace(student=student, queue=state.queue.emptied() if state.queue else (), clients=kept), metrics
 
@@ -323,7 +327,7 @@ def iteration(
         return teacher_logits if by_teacher is True else forward(by_teacher)[1]
 
     weak = WeakViews(context.ids, context.weight, teacher_logits, logits_by, truth, unlabeled)
-    made = phase.labeler.label(weak, exchange.labeler_state)
+    made = check_labels(phase.labeler.label(weak, exchange.labeler_state), weak, exchange.labeler_state)
     labels, confident = jnp.where(labeled, truth, made.labels), made.confident | labeled
     references = None
     if queue:
@@ -420,8 +424,8 @@ def loss(
     _, labels, *_, references = targets
     projections = None if references is None else model.project(student.proj, features)
     weight = context.mask.astype(jnp.float32)
-    found = check_row_losses(phase.row_losses(Rows(logits, features, projections, *targets)), weight.size)
-    metrics = {name: losses.row_mean(values, weight, context.num_rows) for name, values in found.items()}
+    of_rows = check_row_losses(phase.row_losses(Rows(logits, features, projections, *targets)), weight.size)
+    metrics = {name: losses.row_mean(values, weight, context.num_rows) for name, values in of_rows.items()}
     value = hparams.consistency_weight * reduce(operator.add, metrics.values())
     if references is not None and projections is not None:  # one with the other
         clustering = clustering_rows(phase, projections, labels, references)
@@ -431,20 +435,40 @@ def loss(
     return value, (SplitParams(bottom, top, student.proj), metrics)
 
 
-def check_row_losses(found: Mapping[str, Array], rows: int) -> Mapping[str, Array]:
+def check_labels(given: Any, weak: WeakViews, labeler_state: Any) -> Labels:
+    """What a `Labeler` gave for weak views and its state.
+
+    Raises:
+      UserError: it is no `Labels`, or something in it has another shape.
+    """
+    if not isinstance(given, Labels):
+        raise UserError(f'the labeler returned {found(given)}; return Labels(logits, labels, confident)')
+    wanted: dict[str, Any] = {'logits': weak.teacher_logits, 'labels': weak.unlabeled, 'confident': weak.unlabeled}
+    wanted |= {'state': labeler_state, 'metrics': dict.fromkeys(given.metrics, weak.ids)}
+    for name, like in wanted.items():
+        value = dict(given.metrics) if name == 'metrics' else getattr(given, name)
+        has, right = (jax.tree.map(lambda x: list(jnp.shape(x)), tree) for tree in (value, like))
+        if has != right:
+            raise UserError(f'the labeler returned {name} of shape {has}; return {right}')
+    if jnp.result_type(given.confident) != jnp.bool_:
+        raise UserError(f'the labeler returned confident as {found(given.confident)}; return bool')
+    return given
+
+
+def check_row_losses(given: Mapping[str, Array], rows: int) -> Mapping[str, Array]:
     """What a `RowLosses` returned for so many rows.
 
     Raises:
       UserError: it is not a dict of values [rows] by names of metrics that the phase does not write itself.
     """
-    names = set(found) if isinstance(found, Mapping) else set()
+    names = set(given) if isinstance(given, Mapping) else set()
     wrong = not names or names & {'loss_unlabeled', 'loss_clustering'} or not all(n.startswith('loss_') for n in names)
-    if wrong or any(jnp.shape(values) != (rows,) for values in found.values()):
+    if wrong or any(jnp.shape(values) != (rows,) for values in given.values()):
         raise UserError(
-            f'row_losses returned {jax.tree.map(jnp.shape, found)}; return a dict of values [{rows}] by names that '
+            f'row_losses returned {jax.tree.map(jnp.shape, given)}; return a dict of values [{rows}] by names that '
             'begin with loss_ and are not loss_unlabeled or loss_clustering, which the phase writes'
         )
-    return found
+    return given
 
 
 def clustering_rows(phase: CrossEntity, projections: Array, labels: Array, references: References) -> Array:

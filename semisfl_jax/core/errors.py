@@ -13,7 +13,8 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
-_REMEDIES = {errno.ENAMETOOLONG: 'choose a shorter one'}  # of errors of files that no check can foresee
+# Of errors of files that no check can foresee
+_REMEDIES = {errno.ENAMETOOLONG: 'choose a shorter one', errno.EFBIG: 'raise the limit of this shell (ulimit -f)'}
 _REMEDIES |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), 'make room; a run then resumes by the same command')
 _log = logging.getLogger('semisfl_jax')
 

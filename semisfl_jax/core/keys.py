@@ -72,7 +72,8 @@ def check_value(name: str, field: Field, value: Any) -> None:
       UserError: an unknown choice or a number out of range.
     """
     if (choices := choices_of(field)) and value not in choices:
-        raise UserError(f"config.{name}='{shorten(value)}' is unknown; {use_one_of(str(value), choices)}")
+        own = '; if it is yours, import the file that registers it' if callable(rules(field)['choices']) else ''
+        raise UserError(f"config.{name}='{shorten(value)}' is unknown; {use_one_of(str(value), choices)}{own}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         at_least, above, at_most, below = _limits(field)
         if not (at_least <= value <= at_most and above < value < below):  # NaN and infinity never are

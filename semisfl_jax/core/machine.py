@@ -20,6 +20,8 @@ from typing import Any
 
 import jax
 
+from semisfl_jax.core.errors import warn
+
 PROC, CGROUP = Path('/proc'), Path('/sys/fs/cgroup')
 _another: ContextVar[str] = ContextVar('platform', default='')  # than this machine's
 
@@ -127,6 +129,11 @@ def jit(
 def cache_programs(folder: Path) -> None:
     """Caches compiled programs in `folder`, unless JAX is set to use another one ($JAX_COMPILATION_CACHE_DIR)."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]  # JAX adds it when imported
+        with suppress(OSError):
+            folder.mkdir(parents=True, exist_ok=True)
+        if not os.access(folder, os.W_OK):
+            warn(f'compiled programs are not kept, as {folder} cannot be written; set XDG_CACHE_HOME to another folder')
+            return
         jax.config.update('jax_compilation_cache_dir', os.fspath(folder))
     jax.config.update('jax_persistent_cache_min_compile_time_secs', KEPT_FROM_SECONDS)
 

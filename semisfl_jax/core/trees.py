@@ -1,15 +1,17 @@
-"""Pytrees, most of them with a leading client axis: replicate, average, mix, gather, scatter, measure, pack."""
+"""Pytrees, most of them with a leading client axis: replicate, average, mix, gather, scatter, measure, pack;
+and metrics, joined."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import chex
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, Tree
 
 
@@ -51,6 +53,14 @@ def scatter(tree: Tree, ids: Array, new: Tree, weight: Array, all_gather: Callab
     places = jnp.where(weight > 0, ids, past)
     # All differ, and said so: a deterministic program for a GPU would otherwise sort every number of the rows.
     return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop', unique_indices=True), tree, new)
+
+
+def joined(*metrics: Mapping[str, Array]) -> dict[str, Array]:
+    """All metrics in one dict; UserError: two have the same name."""
+    names = [name for some in metrics for name in some]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UserError(f'two parts of the method write the metric {twice[0]}; call yours something else')
+    return {name: value for some in metrics for name, value in some.items()}
 
 
 def squared_distance(tree: Any, other: Any) -> Array | int:

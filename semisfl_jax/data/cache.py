@@ -21,7 +21,7 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import warn
+from semisfl_jax.core.errors import UserError, warn
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
 
@@ -29,8 +29,11 @@ PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 
 
 def default_dir() -> Path:
-    """Where decoded arrays are kept: $XDG_CACHE_HOME/semisfl_jax, else ~/.cache/semisfl_jax."""
-    return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'semisfl_jax'
+    """Where decoded arrays are kept: $XDG_CACHE_HOME/semisfl_jax, else ~/.cache/semisfl_jax; UserError: none."""
+    try:
+        return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'semisfl_jax'
+    except RuntimeError as error:
+        raise UserError('this user has no home folder, where data and programs are kept; set XDG_CACHE_HOME') from error
 
 
 def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], str]:

@@ -54,7 +54,11 @@ def load(options: ConfigDict) -> Dataset:
     if options.fake_size:
         raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
     if name in READERS:
-        return pad(dataset.check(name, READERS[name](options.image_size)), options.pad_to)
+        read, side = dataset.check(name, READERS[name](options.image_size)), options.image_size
+        if side and read.train_images.shape[1:3] != (side, side):
+            has = ' x '.join(map(str, read.train_images.shape[1:3]))
+            raise UserError(f"config.data.image_size={side}, but the reader of '{name}' returns images of {has}; use 0")
+        return pad(read, options.pad_to)
     if name in _FINDERS:
         source = _FINDERS[name](options)
     else:

@@ -93,6 +93,7 @@ def cut(
             f'{key}: this model has {len(layers)} layers and each side of the cut needs one; use 1 to {len(layers) - 1}'
         )
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
+    spans_clients = any(getattr(layer(name='probe'), 'norm', False) for layer in layers[index:])
     top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
     head = ProjectionHead(projection, projection_dim, compute)
     run_piece = partial(run, recompute=compute.recompute)
@@ -123,6 +124,12 @@ def cut(
         return run_piece(top, variables, features.reshape(-1, *feature_map), key, train, rows)
 
     def run_tops(variables: Variables, features: Array, keys: Array) -> tuple[Array, Variables]:
+        if 'batch_stats' in variables and not spans_clients:
+            raise UserError(
+                f"the server's part of model.name='{name}' has BatchNorm over the rows of one client; make it by "
+                'layers.batch_norm, in a layer with the fields norm and axes (docs/your-own.md), or cut after it'
+            )
+
         def one_client(rows: Array, key: Array) -> tuple[Array, Variables]:
             return run_piece(top_of_client, variables, rows.reshape(-1, *feature_map), key, True)
 

@@ -174,7 +174,9 @@ def _pseudo_labels(groups: Groups) -> Any:
 
 @draw.of_groups('losses', 'a panel for each loss')
 def _losses(groups: Groups) -> Any:
-    losses = collect.each(groups, {key: key for key in LOSS_LABELS})
+    found = collect.each(groups, {key: key for key in LOSS_LABELS})
+    trained = {name: [curve for curve in curves if curve.mean.any()] for name, curves in found.items()}
+    losses = {name: curves for name, curves in trained.items() if curves}  # 0 throughout: the method has no such term
     if not losses:
         raise UserError('no run has a loss in its metrics.jsonl')
     dense = any(f'{name}_loss' in losses for name in DENSE)

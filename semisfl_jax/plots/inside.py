@@ -152,6 +152,7 @@ def queue(ax: Axes, counts: np.ndarray, empty: int, level: str) -> Axes:
     ax.set(title=f'{title}: {filled} of {filled + int(empty)} slots filled', xlabel='Label', ylabel='Slots')
     if len(place) <= MOST_CLASSES:
         ax.set_xticks(place)
+    ax.yaxis.get_major_locator().set_params(integer=True)
     ax.grid(visible=False, axis='x')
     return ax
 
@@ -172,6 +173,7 @@ def _confident(run: Run, arrays: dict[str, np.ndarray]) -> tuple[np.ndarray, np.
 def _confusion(run: Run) -> Any:
     confident, _ = _confident(run, *_diagnostics(run, last=1))
     figure, ax = style.figure(height=2.9)
+    figure.set_layout_engine('compressed')  # with 'constrained', a square image pushes the label over the edge
     confusion(ax, confident.sum(axis=0))
     return figure
 
@@ -200,7 +202,8 @@ def _mask_history(run: Run) -> Any:
 def _queue(run: Run) -> Any:
     (arrays,) = _diagnostics(run, last=1)
     if 'queue' not in arrays:
-        raise UserError(f'the diagnostics of {run.folder} have no queue; the method has none, or it is not recomputed')
+        why = 'the method has none, or its labels depend on what it keeps of clients'
+        raise UserError(f'the diagnostics of {run.folder} have no queue: {why}')
     levels = arrays['queue_levels'].tolist()
     figure, axes = style.figure(1, len(levels), 'page' if len(levels) > 1 else 'column', 2.5)
     for ax, *level in zip(np.atleast_1d(axes), arrays['queue'], arrays['queue_empty'], levels, strict=True):

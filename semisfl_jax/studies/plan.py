@@ -10,8 +10,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ml_collections import ConfigDict
+
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import keys, load
+from semisfl_jax.config import keys
 from semisfl_jax.core.errors import UserError
 from semisfl_jax.studies.spec import Cell, Study
 
@@ -140,18 +142,31 @@ def command(jobs: Sequence[Job]) -> str:
 
 def check(study: Study) -> None:
     """Raises UserError for the first mistake in the configuration of a cell."""
+    bases: dict[str, ConfigDict] = {}
     for cell in study.cells():
         try:
-            load.find(cell.base)
-            config_lib.check(cell.config)
-            if cell.encoder:
-                config_lib.check(cell.encoder.config)
+            for one in (cell, cell.encoder) if cell.encoder else (cell,):
+                bases[one.base] = bases.get(one.base) or config_lib.get_config(one.base)
+                config_lib.check(one.config)
+                _check_command(one, bases[one.base])
             if cell.config.pseudo_labels == 'true' and 'oracle' not in f'{cell.row} {cell.column}'.lower():
                 raise UserError(f"config.pseudo_labels='true' is an oracle; name its row so: '{cell.row} (oracle)'")
             if (split := cell.config.data.eval_split) != 'test':
                 raise UserError(f"config.data.eval_split='{split}': studies are of test scores; use 'test'")
         except UserError as error:
             raise UserError(f'{study.name}:{study.scale}, {cell.row} / {cell.column}: {error}') from error
+
+
+def _check_command(cell: Cell, base: ConfigDict) -> None:
+    """Raises UserError if the command of a cell does not give its configuration; `base`: that of `cell.base`."""
+    config = base.copy_and_resolve_references().unlock()
+    config.update_from_flattened_dict(dict(cell.changes))
+    config_lib.apply_setting(config, given=cell.changes)
+    flat = keys.flat(cell.config)
+    for key, value in keys.flat(config).items():
+        if key != 'official_keys' and value != flat.get(key, value):
+            wrong = f'its command, of {cell.base!r} and its changes, has config.{key}={value!r}, not {flat[key]!r}'
+            raise UserError(f'{wrong}; give spec.cell what get_config() of that file returns, and a changed copy of it')
 
 
 def report_name(definition: Study | Sweep, given: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from ml_collections import ConfigDict
 
 from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError, use_one_of
+from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.studies.measures import KINDS
 
 # Keys of a study's configuration, beside those of its runs
@@ -214,7 +214,10 @@ def _fault(table: Table) -> str:
     if unknown := [name for name in table.figures if name not in FIGURES]:
         return f'its figure {unknown[0]!r} is unknown; {use_one_of(unknown[0], FIGURES)}'
     for cell in table.cells:
-        place, (kind, _, row, _) = f'{cell.row} / {cell.column}', cell.measure
+        place = f'{cell.row} / {cell.column}'
+        if not isinstance(cell.measure, Measure):
+            return f'{place} measures {found(cell.measure)}; write spec.Measure(KIND), or spec.LATE_ACCURACY'
+        kind, _, row, _ = cell.measure
         if kind not in KINDS:
             return f'{place} measures {kind!r}, which is unknown; {use_one_of(kind, KINDS)}'
         if row and table.at(row, cell.column) is None:

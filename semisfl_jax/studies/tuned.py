@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,8 +65,9 @@ def as_json(result: Tuned) -> dict[str, Any]:
     return file_io.seal({'format': 1, **result._asdict(), 'seeds': list(result.seeds), 'methods': methods})
 
 
-def read(path: Path) -> Tuned:
+def read(path: str | os.PathLike[str]) -> Tuned:
     """The result in a tuned.json, or in the folder of a sweep; UserError: there is none, or it was edited."""
+    path = Path(path)
     file = path / NAME if path.is_dir() else path
     if not file.exists():
         why = f'give the path of a {NAME}, or the folder of a sweep that has ended'

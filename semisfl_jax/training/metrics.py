@@ -80,8 +80,12 @@ def make_record(
 
 def append(path: Path, record: dict[str, Any]) -> None:
     """Adds one line to metrics.jsonl."""
-    with path.open('a') as file:
-        file.write(json.dumps(record) + '\n')
+    try:
+        with path.open('a') as file:
+            file.write(json.dumps(record) + '\n')
+    except OSError as error:
+        error.filename = os.fspath(path)  # for the line that says what is full
+        raise
 
 
 def read(path: Path, rounds: int | None = None) -> list[dict[str, Any]]:

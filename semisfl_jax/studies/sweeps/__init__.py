@@ -20,7 +20,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import ranges as ranges_lib
 from semisfl_jax.algorithms.ranges import Range
 from semisfl_jax.config import checks, ignored_keys, keys, load
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.studies import plan, spec
 
 SEEDS = (100, 101)  # for tuning; studies have 0 to 9
@@ -82,9 +82,12 @@ def sweep(
     configuration or key."""
     config = config_lib.get_config(base, dict(changes)).lock()
     flat, typed = keys.flat(config), []
-    for one in entries:  # linear(0, 1) is of all numbers between, if the key is no integer
+    for one in entries:
+        if not isinstance(one, Entry):
+            raise UserError(f'sweep {name}: {found(one)} is no method of a sweep; write sweeps.entry(NAME)')
+        # linear(0, 1) is of all numbers between, if the key is no integer
         ranges = {
-            key: range_.of_floats() if isinstance(flat.get(key), float) else range_
+            key: range_.of_floats() if isinstance(flat.get(key), float) and isinstance(range_, Range) else range_
             for key, range_ in one.ranges.items()
         }
         typed.append(dataclasses.replace(one, ranges=ranges))
@@ -181,7 +184,7 @@ def _check_entry(sweep: Sweep, entry: Entry) -> None:
     for key, range_ in entry.ranges.items():
         if key not in flat or key in unread:
             raise UserError(f'it searches config.{key}, which {method} does not read here; remove the range')
-        if fault := ranges_lib.fault(key, {}, flat):
+        if fault := ranges_lib.fault(key, range_, {}, flat):
             raise UserError(f'it searches config.{key}: {fault}')
         if flat[key] not in range_:
             raise UserError(f'config.{key}={flat[key]}, of the first trial, must be in the range, {range_.text}')
