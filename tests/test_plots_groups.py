@@ -85,7 +85,7 @@ def test_losses_are_those_of_tasks_and_their_mean():
     np.testing.assert_allclose([ax.lines[0].get_ydata() for ax in figure.axes], [[0.75, 1.5], [0.25, 0.5], [0.5, 1]])
 
 
-def test_a_loss_that_is_0_throughout_has_no_panel_and_no_line():
+def test_a_contrastive_loss_that_is_0_throughout_has_no_panel_and_no_line():
     lines = [{'round': n, 'loss_supervised_ce': 1.0, 'loss_supervised_contrastive': 0.0} for n in (1, 2)]
     alone = {0: made_up(0, [0.5, 0.7])._replace(records=lines)}
     assert [ax.get_title() for ax in figures_of({'a': alone}, 'losses')['losses'].axes] == ['Server: cross-entropy']

@@ -174,9 +174,10 @@ def _pseudo_labels(groups: Groups) -> Any:
 
 @draw.of_groups('losses', 'a panel for each loss')
 def _losses(groups: Groups) -> Any:
-    found = collect.each(groups, {key: key for key in LOSS_LABELS})
-    trained = {name: [curve for curve in curves if curve.mean.any()] for name, curves in found.items()}
-    losses = {name: curves for name, curves in trained.items() if curves}  # 0 throughout: the method has no such term
+    losses = collect.each(groups, {key: key for key in LOSS_LABELS})
+    contrast = 'loss_supervised_contrastive'  # is written by all methods with a server, as 0 where there is none
+    losses[contrast] = [curve for curve in losses.get(contrast, []) if curve.mean.any()]
+    losses = {name: curves for name, curves in losses.items() if curves}
     if not losses:
         raise UserError('no run has a loss in its metrics.jsonl')
     dense = any(f'{name}_loss' in losses for name in DENSE)
