@@ -45,7 +45,7 @@ class Run:
     # tasks (data.tasks), with data.client_labels=-1 and k_s=0: m_fed, mfed_fl, mfed_local
     setting: str = key('harmonized', choices=('harmonized', 'official'))  # for baselines: harmonized: SemiSFL's
     # protocol, all keys unchanged; the method itself is as its authors have it ("What harmonized means" in
-    # docs/ledger.md) | official: the values of the method's own papers instead (`official` in its file in
+    # docs/ledger.md) | official: the values of its own papers or their code instead (`official` in its file in
     # semisfl_jax/algorithms), unless overridden on the command line
     official_keys: tuple[str, ...] = ()  # keys set from the papers; filled in by 'official', not by the user
     rounds: int = key(1000, at_least=1)  # may be increased later: the same command then resumes from where it stopped

@@ -134,7 +134,7 @@ def test_a_wheel_trains_and_makes_studies_in_an_empty_folder(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_reference_has_a_page_of_every_module_and_all_public_names(folder):
+def test_the_reference_has_all_public_names_and_pages_of_public_modules(folder):
     """docs/api.py."""
     pytest.importorskip('pdoc', reason="the API reference needs pdoc: pip install -e '.[docs]'")
     command = [sys.executable, runs.ROOT / 'docs' / 'api.py', folder]

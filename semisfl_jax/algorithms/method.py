@@ -55,7 +55,7 @@ DIGITS = ('digits', 'mnist')  # handwritten: a mirrored digit is a different dig
 def protocol(
     clients: int, active: int, rounds: int, lr: float, momentum: float, batch_size: int, epochs: int
 ) -> dict[str, Any]:
-    """What the 'official' settings have in common: passes over weak views with a constant learning rate."""
+    """What the 'official' settings share: passes over weak views, and, unless changed, a constant learning rate."""
     return {
         'federation.num_clients': clients,
         'federation.num_active': active,

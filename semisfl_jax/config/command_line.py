@@ -19,8 +19,8 @@ from semisfl_jax.config import keys, load
 from semisfl_jax.core.errors import UserError, exit_status, first_line
 
 HELP = """\
-Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by a baseline method: a server with
-few labeled images, many clients with unlabeled ones.
+Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by another method: a server with few
+labeled images, many clients with unlabeled ones. Some methods train on clients' labels, or dense tasks.
 
     python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
 
@@ -37,7 +37,7 @@ sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:S
 options
   --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
                         Those listed above also work by name: --config=digits, --config=studies/table4:smoke
-  --config.KEY=VALUE    overrides a key; configs/default.py has all keys
+  --config.KEY=VALUE    overrides a key; configs/default.py has them, docs/options.md those of single methods
   --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
   --help [KEY ...]      shows this text, or the default, meaning, values and readers of keys: --help federation.alpha;
                         with --config=FILE also of those that your own file registers

@@ -104,7 +104,7 @@ def unknown(key: object, known: Iterable[str], where: str = '') -> str:
     if inside:
         return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
     name = meant(str(key), known)
-    hint = f'did you mean config.{name}?' if name else 'configs/default.py lists all keys'
+    hint = f'did you mean config.{name}?' if name else 'configs/default.py and docs/options.md list all keys'
     return f'config.{key} is not a key{where}; {hint}'
 
 

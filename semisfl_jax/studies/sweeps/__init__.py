@@ -23,7 +23,7 @@ from semisfl_jax.config import checks, ignored_keys, keys, load
 from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.studies import plan, spec
 
-SEEDS = (100, 101)  # for tuning; studies have 0 to 9
+SEEDS = (100, 101)  # for tuning; studies have 0 to 19
 OWN_KEYS = ('sweep_trials', 'sweep_methods')  # of a sweep's configuration, beside those of its runs
 _REFUSED = {
     'seed': 'write --config.seeds=100,101, the seeds of every trial',
