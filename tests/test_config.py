@@ -247,6 +247,8 @@ BESIDE_OTHERS = [
     'data.num_unlabeled=29',
     'federation.max_images=19 federation.min_images=20',
     'data.client_labels=90 federation.mu=0 federation.mismatch=0.0',
+    "algorithm=mfed_fl model.name=scene_net data.tasks=['depth'] k_s=0 data.client_labels=-1 augment.supervised=weak "
+    'federation.labeled_partition=uniform',
     'model.name=resnet9 cost.bill_model_size=paper',
     'algorithm=fedswitch_sl client_teacher_ema=True fedswitch.mode=student',
     'algorithm=fedswitch_sl setting=official',

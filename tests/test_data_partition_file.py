@@ -116,13 +116,15 @@ def test_a_file_made_elsewhere_is_checked(tmp_path, part, message, caplog):
         data.load_for(tmp_path / 'p.npz', dataset, config_of(num_clients=2, num_active=1, k_s=0))
 
 
-def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path):
+def test_labels_at_the_clients_are_used_or_the_file_is_refused(saved, tmp_path, caplog):
     dataset, _, made, path = saved
     for refused in ({}, {'client_labels': -1}):
         with pytest.raises(UserError, match=r'config\.data\.client_labels=40'):
             data.load_for(path, dataset, config_of(partition='dirichlet', **refused))
     for accepted in ({'client_labels': 40}, {'client_labels': 40, 'mu': 0}):
         data.load_for(path, dataset, config_of(partition='dirichlet', **accepted))
+    (warning,) = [text for text in caplog.messages if 'label' in text]
+    assert 'federation.mu=0: the 40 labeled images' in warning
     data.save(dataclasses.replace(made, client_labeled_index=()), tmp_path / 'none.npz')
     with pytest.raises(UserError, match=r'config\.data\.client_labels=0'):
         data.load_for(tmp_path / 'none.npz', dataset, config_of(partition='dirichlet', client_labels=40))

@@ -119,10 +119,20 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
             flat['augment.randaugment'] == 'fedmatch' and flat['augment.operations'] != 0,
             "augment.randaugment='fedmatch' has its own number",
         ),
+        *_of_feddure(flat, method),
         (['parallel.trials'], not flat['seeds'], 'it is about several seeds (seeds)'),
     ):
         if is_idle:
             yield from ((key, why) for key in idle)
+
+
+def _of_feddure(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[list[str], bool, str]]:
+    if method.name == 'feddure':
+        fine, coarse = flat['feddure.fine'], flat['feddure.coarse']
+        learn = ['feddure.coarse', 'feddure.coarse_rate', *(['feddure.fine_rate'] if fine else [])]
+        unlabeled = not (flat['data.client_labels'] and flat['federation.mu'])
+        yield learn, unlabeled, 'without labels at the clients neither regulator learns'
+        yield ['feddure.coarse_rate'], not (fine or coarse), 'both regulators are left out'
 
 
 def _by_partition(config: ConfigDict) -> Iterator[tuple[str, str]]:

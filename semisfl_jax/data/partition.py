@@ -96,6 +96,9 @@ def faults(config: ConfigDict) -> Iterator[str]:
             f'{f" / {shared} tasks" if shared else ""}; every client needs an image, use more, or 0 for all'
         )
     yield from _faults_of_counts(config)
+    if tasks and fed.labeled_partition != 'same':
+        rule = f"federation.labeled_partition='{fed.labeled_partition}'"
+        yield f"{rule} deals labeled images by class, and dense tasks have no classes of images: use 'same'"
     if -1 < fed.mismatch < 0:
         yield f'federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none'
     if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):

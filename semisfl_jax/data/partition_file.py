@@ -80,7 +80,10 @@ def load_for(path: str | os.PathLike, dataset: Dataset, config: ConfigDict) -> P
     given, wanted = UNUSED | partition.settings, UNUSED | settings(config)
     for fault in (*_misfits(partition, dataset, config, given, wanted), *_wrong_rows(partition, dataset, config.k_s)):
         raise UserError(f"the partition file '{path}' {fault}, or use another config.data.partition_file")
-    for key in sorted(wanted.keys() & given.keys() if partition.settings else ()):
+    labels = int(_sizes(partition.client_labeled_index).sum())
+    if labels and not config.federation.mu:
+        warn(f"config.federation.mu=0: the {labels} labeled images that clients have in '{path}' are not used")
+    for key in sorted(wanted.keys() & given.keys() - {'use_client_labels'} if partition.settings else ()):
         if (value := given[key]) != wanted[key]:
             warn(f"{key}={value} from the partition file '{path}' is used, not {wanted[key]}")
     return partition
