@@ -127,6 +127,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
 
 
 def _of_feddure(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[list[str], bool, str]]:
+    """Rows of `_by_several` on FedDure's two regulators, which learn from clients' labels."""
     if method.name == 'feddure':
         fine, coarse = flat['feddure.fine'], flat['feddure.coarse']
         learn = ['feddure.coarse', 'feddure.coarse_rate', *(['feddure.fine_rate'] if fine else [])]
