@@ -124,7 +124,9 @@ def as_text(pricing: Pricing) -> str:
         mark = '* ' if price.cut == pricing.chosen else ''
         sizes = [mib(size) for size in (price.bottom, price.down, price.up)]
         work = [f'{price.client_flop / 1e9:.3g}', f'{price.server_flop / 1e9:.3g}']
-        row = [f'{mark}{price.cut}', f'{price.features:,}', *sizes, f'{price.all_clients / GIB:.3g}', *work]
+        all_clients = price.all_clients / GIB
+        gib = f'{all_clients:.3f}' if all_clients >= 1 else f'{all_clients:.3g}'
+        row = [f'{mark}{price.cut}', f'{price.features:,}', *sizes, gib, *work]
         rows.append([*row, mib(price.memory), f'{price.seconds:.1f}'])
     notes = (
         "part: the client's part of the model · down, up: of one client in a round · all: of all active clients,",

@@ -3,7 +3,6 @@
 import csv
 import itertools
 import json
-import signal
 
 import pytest
 
@@ -144,7 +143,10 @@ def test_a_seed_whose_folder_is_gone_is_named(tmp_path, capsys):
 
 
 def test_interrupted_it_says_so_in_a_line(monkeypatch, capsys):
-    monkeypatch.setattr(compare, 'folders', lambda *_: signal.raise_signal(signal.SIGINT))
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, 'folders', interrupted)
     assert compare.main(['compare', 'runs']) == 130
     assert capsys.readouterr().err == 'interrupted\n'
 
