@@ -6,11 +6,11 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').read_text(encoding='utf-8'))[1]
-# The configurations are the folder configs/ of a checkout, and a part of the package where it is installed.
+# Where the package is installed, configs/ takes the place of semisfl_jax/configs/, which leads to it in a checkout.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
 # Reports of studies and sweeps
-STUDIES = ['jinja2>=3.1,<4', 'statsmodels>=0.14,<0.16']
+STUDIES = ['markdown-it-py>=3,<5', 'statsmodels>=0.14,<0.16']
 
 setup(
     name='semisfl-jax',
@@ -21,16 +21,17 @@ setup(
     license='MIT',
     python_requires='>=3.11',
     classifiers=[f'Programming Language :: Python :: 3.{minor}' for minor in (11, 12, 13)],  # those that were tried
-    packages=[*find_packages(include=['semisfl_jax', 'semisfl_jax.*']), *CONFIGS],
+    packages=sorted({*find_packages(include=['semisfl_jax', 'semisfl_jax.*']), *CONFIGS}),
     package_dir=CONFIGS,
     package_data={'semisfl_jax': ['py.typed']},
-    entry_points={'console_scripts': ['semisfl = semisfl_jax.__main__:command']},
+    entry_points={'console_scripts': ['semisfl = semisfl_jax.__main__:main']},
     install_requires=[
         'absl-py>=2.1,<3',
         'array_record>=0.8,<0.9',
         'chex>=0.1.90,<0.2',
         'etils>=1.12,<2',
         'filelock>=4.3,<5',
+        'flatbuffers>=25,<26',  # jax.export uses it without saying so
         'flax>=0.12,<0.13',
         'importlib_resources>=6',  # tensorflow-datasets 4.9 uses it without saying so
         'jax>=0.10,<0.12',
@@ -38,11 +39,13 @@ setup(
         'numpy>=2.0,<3',
         'optax>=0.2.5,<0.3',
         'orbax-checkpoint>=0.11.30,<0.13',
+        'pandas>=2.2,<4',
         'pillow>=11,<14',
+        'safetensors>=0.5,<1',
         'scikit-learn>=1.5,<2',
         'scipy>=1.13,<2',
         'tensorboardX>=2.6.2.2,<3',
-        'tensorflow-datasets>=4.9.9,<5',
+        'tensorflow-datasets>=4.9.10,<5',  # 4.9.9 fails with protobuf 7
         'threadpoolctl>=3.1,<4',
         'tqdm>=4.66,<5',
     ],
@@ -53,7 +56,7 @@ setup(
             'mypy==2.4.1',
             'optuna>=5,<6',
             'pdoc>=16,<17',
-            'pytest>=8,<10',
+            'pytest>=9,<10',
             'pytest-xdist>=3.6,<4',
             'ruff==0.17.5',
             *STUDIES,
@@ -61,7 +64,6 @@ setup(
         'docs': ['pdoc>=16,<17'],
         'plots': ['matplotlib>=3.9,<4', *STUDIES],
         'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],
-        'weights': ['safetensors>=0.5,<1'],
         'prepare': ['tensorflow>=2.18'],
         # compilers for devices that are not there, each in an environment of its own (docs/devices.md)
         'preview-tpu': ['jax[tpu]>=0.10,<0.12'],

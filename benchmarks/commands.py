@@ -11,7 +11,7 @@ from pathlib import Path
 
 from absl import app, flags
 
-from semisfl_jax.core.errors import UserError, exit_status, first_line
+from semisfl_jax.base.errors import UserError, exit_status, first_line
 
 
 def run(command: Callable[[], None], text: str | None) -> None:

@@ -23,17 +23,16 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
+import semisfl_jax as sfl
 from benchmarks import commands
 from benchmarks.method_cases import Method, methods
-from semisfl_jax import config as config_lib
 from semisfl_jax import core, models
-from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.machine import PRECISIONS
-from semisfl_jax.preview import program, targets
-from semisfl_jax.preview.program import Refused
-from semisfl_jax.preview.targets import HERE, TARGETS
-from semisfl_jax.training import checkpoint
+from semisfl_jax.base import machine
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.machine import PRECISIONS
+from semisfl_jax.lab.preview import program, targets
+from semisfl_jax.lab.preview.program import Refused
+from semisfl_jax.lab.preview.targets import HERE, TARGETS
 
 CONFIGS = {'cnn': 'svhn', 'vgg13': 'stl10', 'vgg16': 'image100'}  # of the other families: OTHERS
 OTHERS = 'cifar10'
@@ -85,9 +84,9 @@ def configuration(cell: Cell, method: Method) -> ConfigDict:
         'parallel.devices': cell.devices,
         'precision': cell.precision,
     }
-    config = config_lib.get_config(CONFIGS.get(cell.family, OTHERS), keys)
-    config_lib.check(config)
-    return config_lib.resolve(config)
+    config = sfl.get_config(CONFIGS.get(cell.family, OTHERS), keys)
+    sfl.check(config)
+    return sfl.resolve(config)
 
 
 def compile_cell(cell: Cell, method: Method) -> dict[str, Any]:
@@ -99,12 +98,12 @@ def compile_cell(cell: Cell, method: Method) -> dict[str, Any]:
         except UserError as error:
             return {'impossible': ' '.join(str(error).split())}
         devices = targets.devices(target, cell.devices)
-        experiment = program.shape_experiment(config, devices.mesh)
+        experiment = sfl.shapes.build(config, devices.mesh)
         start = time.process_time()
         try:
-            round_ = program.compile_round(experiment, target, devices)
+            round_ = program.compile_for(target, devices.first, experiment, sfl.shapes.trace_round)
             seconds = time.process_time() - start
-            evaluation = program.compile_evaluation(experiment, target, devices)
+            evaluation = program.compile_for(target, devices.first, experiment, sfl.shapes.trace_evaluation)
         except Refused as error:
             return {'refused': str(error)[:300], 'too_large': error.for_memory}
         need = program.memory(experiment, round_, evaluation)
@@ -149,7 +148,7 @@ def run(todo: list[Cell], by_name: dict[str, Method], file: Path) -> Iterator[Ce
     """Compiles, and appends a line for every cell as soon as it is there."""
     for cell in todo:
         result = compile_cell(cell, by_name[cell.method])
-        record = {**cell._asdict(), **result, 'jax': jax.__version__, 'commit': checkpoint.commit()}
+        record = {**cell._asdict(), **result, 'jax': jax.__version__, 'commit': sfl.commit()}
         with file.open('a') as lines:
             lines.write(json.dumps(record) + '\n')
         jax.clear_caches()
@@ -175,7 +174,7 @@ def main() -> None:
     file = out / 'compiled.jsonl'
     counts = [int(word) for word in options.devices]
     if options.target == HERE:
-        core.split_cpu(max(counts))
+        core.clients.split_cpu(max(counts))
     every = cells(options.target, counts, options.precision, chosen_methods, families)
     there = {} if options.again else read(file)
     todo = [cell for cell in every if cell not in there]

@@ -18,8 +18,8 @@ from benchmarks import commands, growth_plot, growth_report, processes
 from benchmarks.growth_points import STUDIES, Point, points
 from benchmarks.growth_runs import run_points
 from benchmarks.programs import CONFIGURATIONS
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.machine import PRECISIONS
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.machine import PRECISIONS
 
 SIZES = {'cpu': {'k_s': 1, 'k_u': 2, 'batch_size': 8}, 'gpu': {'k_s': 100, 'k_u': 50, 'batch_size': 64}}
 VALUES = {

@@ -95,7 +95,7 @@ def prepare(config: ConfigDict, experiments: list[Experiment], same: Rounds | No
     driver = Driver(experiments, config.parallel.trials)
     stream = driver.inputs(0)
     upcoming = next(stream)
-    init = jax.jit(experiments[0].algorithm.init, out_shardings=core.replicated(experiments[0].mesh))
+    init = jax.jit(experiments[0].algorithm.init, out_shardings=core.clients.replicated(experiments[0].mesh))
     state = driver.stack([init(experiment.key) for experiment in experiments])
     k_s = driver.stack([np.int32(config.k_s)] * len(experiments))
     if same:

@@ -22,7 +22,7 @@ from absl import flags, logging
 
 from benchmarks import commands
 from semisfl_jax import core, models
-from semisfl_jax.core import machine
+from semisfl_jax.base import machine
 from semisfl_jax.core.types import Array, Tree
 from semisfl_jax.models import CONVOLUTIONS
 
@@ -51,7 +51,7 @@ def task(client_map: str, convolution: str) -> Callable[[], float]:
     images = jax.random.normal(jax.random.key(1), (values.clients, values.batch_size, *image))
     stacked = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (values.clients, *leaf.shape)), bottom)
     dropout = jax.random.key(2)
-    run = core.client_map(how=client_map)(lambda variables, x: model.bottom(variables, x, dropout, True)[0])
+    run = core.clients.client_map(how=client_map)(lambda variables, x: model.bottom(variables, x, dropout, True)[0])
 
     def squares(parameters: Any, rest: dict[str, Any], images: Array) -> Array | int:
         return sum(jnp.sum(features**2) for features in jax.tree.leaves(run({**rest, 'params': parameters}, images)))
@@ -79,7 +79,7 @@ def main() -> None:
     logging.set_verbosity(logging.WARNING)
     convolutions = [name for name in CONVOLUTIONS if name != 'auto']
     tasks = {}
-    for pair in itertools.product(core.CLIENT_MAPS[1:], convolutions):
+    for pair in itertools.product(core.clients.CLIENT_MAPS[1:], convolutions):
         print(f'compiling {" and ".join(pair)} …', flush=True)
         tasks[pair] = task(*pair)
         print(f'  first pass {tasks[pair]():.3f} s', flush=True)

@@ -16,6 +16,7 @@ from benchmarks.processes import Side
 from semisfl_jax import config as config_lib
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import inputs
+from semisfl_jax.training.driver import Driver
 
 LOSSES = ('loss_unlabeled', 'loss_supervised', 'loss_local')  # a method has at least one of them
 
@@ -52,7 +53,7 @@ def measure(case: Case) -> Side:
 def prepare(config: ConfigDict) -> tuple[Callable[[], float], dict]:
     """A round of a method as a task, of which each call runs the next round, and facts about the program."""
     experiment = experiment_lib.build(config)
-    stream = inputs.inputs(experiment, 0)
+    stream = Driver([experiment]).inputs(0)
     upcoming = next(stream)
     state = jax.jit(experiment.algorithm.init)(experiment.key)
     k_s = np.int32(config.k_s)

@@ -24,9 +24,9 @@ from benchmarks import commands, method_report, processes, report
 from benchmarks.method_cases import Case, methods
 from benchmarks.method_side import measure
 from semisfl_jax import models
-from semisfl_jax.core import CLIENT_MAPS
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.machine import PRECISIONS
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.machine import PRECISIONS
+from semisfl_jax.core.clients import CLIENT_MAPS
 
 DATA = ('fashion_mnist', 'mnist', 'svhn', 'cifar10', 'stl10', 'digits')
 SIZES = {'cpu': (10, 10), 'gpu': (100, 50)}  # default K_s and K_u

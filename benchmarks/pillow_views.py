@@ -23,7 +23,7 @@ def _affine(*matrix: float):
 
 
 def _operation(image: Image.Image, v: int, sign: int) -> Image.Image:
-    """One of fourteen operations at strength v in 1 .. 9, in the order of semisfl_jax.augment.variants.mc."""
+    """One of fourteen operations at strength v in 1 .. 9, in the order of semisfl_jax.augment.variants.MC."""
     slope, pixels, factor = sign * 0.03 * v, sign * int(0.03 * v * image.width), 0.09 * v + 0.05
     match random.randrange(14):
         case 0:

@@ -13,7 +13,7 @@ from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
 
 
 class Side(NamedTuple):

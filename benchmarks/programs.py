@@ -14,7 +14,7 @@ from ml_collections import ConfigDict
 from benchmarks.sides import NUM_LABELED, PER_CLIENT
 from configs import cifar10, digits, svhn
 from semisfl_jax import config as config_lib
-from semisfl_jax.core import machine
+from semisfl_jax.base import machine
 
 CONFIGURATIONS = {'cnn': svhn, 'alexnet': cifar10, 'small_cnn': digits}
 

@@ -6,7 +6,7 @@ import platform
 import statistics
 
 from benchmarks import commands
-from semisfl_jax.core.machine import cores, processor
+from semisfl_jax.base.machine import cores, processor
 
 NAMES = {'cnn': 'CNN', 'alexnet': 'AlexNet', 'small_cnn': 'small CNN', 'jax': 'this project', 'torch': 'PyTorch'}
 

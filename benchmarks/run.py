@@ -28,9 +28,9 @@ from benchmarks import commands, processes, report
 from benchmarks.arithmetic import FORWARD
 from benchmarks.processes import Remote
 from benchmarks.sides import SIDES, Case
-from semisfl_jax.core import CLIENT_MAPS
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.machine import PRECISIONS
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.machine import PRECISIONS
+from semisfl_jax.core.clients import CLIENT_MAPS
 from semisfl_jax.models import CONVOLUTIONS
 
 TASKS = ('iteration', 'round')

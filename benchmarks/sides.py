@@ -50,18 +50,18 @@ def jax_side(case: Case) -> Side:
 
     from benchmarks import programs
     from semisfl_jax import core
-    from semisfl_jax.core import machine
+    from semisfl_jax.base import machine
     from semisfl_jax.core.hparams import learning_rate
     from semisfl_jax.training import experiment as experiment_lib
-    from semisfl_jax.training import inputs as inputs_lib
+    from semisfl_jax.training.driver import Driver
 
     programs.first_start()
     config = programs.for_case(programs.CONFIGURATIONS[case.model].get_config(), case)
     experiment = experiment_lib.build(config)
     hparams, model = experiment.hparams, experiment.model
     views = experiment_lib.views(config.augment, experiment.dataset)
-    phase = core.build_cross_entity(model, views, hparams, core.client_axis(case.client_chunk, case.client_map))
-    inputs = next(inputs_lib.inputs(experiment, 0))[:2]
+    phase = core.build_cross_entity(model, views, hparams, core.clients.client_axis(case.client_chunk, case.client_map))
+    inputs = next(Driver([experiment]).inputs(0))[:2]
 
     def cross_entity(key, state, federation, cohort):
         return phase(key, state, federation, cohort, learning_rate(hparams, state.round))

@@ -27,7 +27,7 @@ MODES = ('loop', 'loop, channels last', 'vmap')
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Names and values as in configs/default.py."""
+    """Names and values as in a configuration."""
 
     model: str = 'cnn'  # 'cnn' | 'alexnet'
     clients: int = 10

@@ -12,6 +12,7 @@ whose paper has no results on CINIC-10.
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

@@ -16,6 +16,7 @@ testing have the size of the image, to which predictions are resized for the sco
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import pascal_context
 
 

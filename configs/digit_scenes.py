@@ -9,6 +9,7 @@ exchanged). Scenes are not flipped, because a mirrored digit is a different digi
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

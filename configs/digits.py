@@ -9,6 +9,7 @@ mirrored digit is a different digit or no digit at all.
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

@@ -8,6 +8,7 @@ rounds are a fifth as long as the paper's, and there are only 200 of them, so th
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

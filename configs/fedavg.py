@@ -13,6 +13,7 @@ here it is 0.1, a choice of ours.
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

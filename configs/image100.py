@@ -13,6 +13,7 @@ host memory; --config.data.residency=device puts them on the accelerator. The se
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

@@ -8,6 +8,7 @@ flipped, because a mirrored digit is a different digit or no digit at all.
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import fashion_mnist
 
 

@@ -8,6 +8,7 @@ configs/digit_scenes.py. In the second command, the clients of each task share 1
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import digit_scenes
 
 

@@ -11,6 +11,7 @@ accelerator; FILE is a state dict of torchvision's ResNet-18.
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import digit_scenes
 
 

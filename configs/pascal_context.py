@@ -13,6 +13,7 @@ image, to which predictions are resized for the scores.
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

@@ -11,6 +11,7 @@ the 5,000 labels to the clients (Fig. 10).
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

@@ -10,6 +10,7 @@ Dirichlet(0.1).
 """
 
 from ml_collections import ConfigDict
+
 from semisfl_jax.configs import default
 
 

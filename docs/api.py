@@ -6,6 +6,7 @@ Needs `pip install -e '.[docs]'`.
 import argparse
 import importlib
 import inspect
+import pkgutil
 import sys
 from pathlib import Path
 from typing import get_type_hints
@@ -26,6 +27,8 @@ def load():
     """
     for name in semisfl_jax.__all__:
         setattr(semisfl_jax, name, getattr(semisfl_jax, name))
+    rooms = [module.name for module in pkgutil.iter_modules(semisfl_jax.__path__) if module.ispkg]
+    semisfl_jax.__all__ = [*semisfl_jax.__all__, *rooms, 'verify']  # which have pages beside the public names
     return [importlib.import_module(name) for name in pdoc.extract.walk_specs([PACKAGE])]
 
 

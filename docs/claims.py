@@ -15,9 +15,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, did_you_mean, use_one_of
-from semisfl_jax.studies import spec, statistics
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, did_you_mean, use_one_of
+from semisfl_jax.lab.studies import spec, statistics
 
 STUDIES = Path(__file__).resolve().parent.parent / 'configs/studies'
 SMALL = {'points': 0.5, 'ratio': 0.05}  # differences within it are none: half a point, 5 %

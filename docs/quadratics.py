@@ -2,7 +2,8 @@
 
     python docs/quadratics.py [FILE]
 
-The clients are those of tests/quadratics.py, which tests/test_fed_shvr.py holds against minimizers in closed form.
+The clients are those of tests/helpers/quadratics.py; tests/algorithms/test_fed_shvr.py compares them with minimizers in
+closed form.
 """
 
 import argparse
@@ -16,8 +17,8 @@ sys.path.insert(0, str(ROOT))
 
 from semisfl_jax import algorithms  # noqa: E402
 from semisfl_jax.algorithms.fed_shvr import build  # noqa: E402
-from semisfl_jax.plots import style  # noqa: E402
-from tests import quadratics  # noqa: E402
+from semisfl_jax.lab.plots import style  # noqa: E402
+from tests.helpers import quadratics  # noqa: E402
 
 ROUNDS = 60
 NAMES = {'Fed-SHVR': 'fed_shvr', 'Fed-SVR': 'fed_svr', 'Fed-SH': 'fed_sh', 'FedAvg': 'fedavg'}

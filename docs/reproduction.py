@@ -14,9 +14,9 @@ from typing import Any
 
 import claims as claims_lib
 
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.config import command_line
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, use_one_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'

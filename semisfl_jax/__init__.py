@@ -18,43 +18,38 @@
 Names are loaded when they are first used; modules too: sfl.losses, sfl.queue, sfl.models, sfl.data.
 """
 
-from pathlib import Path as _Path
-
 from etils import epy as _epy
 
 __version__ = '0.1.0'
-
-# `semisfl_jax.configs` is the folder configs/: in a wheel it lies inside of the package, in a checkout beside it.
-if not _Path(__file__).with_name('configs').is_dir():
-    __path__.append(str(_Path(__file__).parents[1]))
 
 with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax import (
         algorithms,
         augment,
-        compare,
-        config,
         configs,
-        core,
         costs,
-        cuts,
         data,
         models,
-        plots,
         runs,
-        studies,
         tasks,
-        training,
     )
     from semisfl_jax.algorithms import Method, option, register
-    from semisfl_jax.config import failures, get_config
-    from semisfl_jax.core import errors, frequency, hparams, losses, queue, rng, sampling, teacher, trees, types
-    from semisfl_jax.core.errors import UserError
-    from semisfl_jax.studies import sweeps
-    from semisfl_jax.training import diagnostics, loop
+    from semisfl_jax.base import errors
+    from semisfl_jax.base.errors import UserError
+    from semisfl_jax.config import INERT, apply_setting, check, failures, get_config, identity_hash, resolve
+    from semisfl_jax.config.ignored_keys import unread_keys
+    from semisfl_jax.config.keys import flat
+    from semisfl_jax.config.load import check_changes
+    from semisfl_jax.core import clients, frequency, hparams, losses, queue, rng, sampling, teacher, trees, types
+    from semisfl_jax.training import diagnostics, interrupt, loop, memory, shapes
+    from semisfl_jax.training.checkpoint import commit
     from semisfl_jax.training.events import console
-    from semisfl_jax.training.load import Result, Trained, load_trained
+    from semisfl_jax.training.experiment import Experiment
+    from semisfl_jax.training.export import export
+    from semisfl_jax.training.inputs import participation
+    from semisfl_jax.training.load import Result, Trained, load_data, load_trained
     from semisfl_jax.training.loop import train
+    from semisfl_jax.training.metrics import mean_and_error
     from semisfl_jax.training.simulation import build
 
 __all__ = ['__version__', *(name for name in globals()['__dir__']() if not name.startswith('_'))]

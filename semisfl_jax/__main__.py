@@ -1,22 +1,91 @@
-"""The command: python -m semisfl_jax --config=digits, or semisfl, or python launch.py in a checkout."""
+"""Trains an image classifier by semi-supervised split federated learning (SemiSFL), or by another method.
 
-from __future__ import annotations
+A server has few labeled images, many clients have unlabeled ones. Some methods train on clients' labels, or dense
+tasks.
 
+    python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
+
+`semisfl`, `python -m semisfl_jax` and launch.py of a checkout are the same command.
+
+commands
+  train, study, sweep   what --config names; without one of these words, whichever it is
+  compare RUN ...       scores of finished runs, over seeds, and their differences
+  plots RUN ...         figures of runs
+  verify RUN ...        whether the files of runs are whole
+  export RUN OUT        a model of a run, to use without this package
+  cuts --config=...     the cost of every cut of a model, before training
+  preview --config=...  a run, compiled for a device that is not there
+
+configurations
+{configs}
+
+studies: each makes a table or figure, most of them a paper's, from many runs (configs/studies/NAME.py:SCALE; smoke is
+  the smallest scale, and without one the command names all; --config.study_rows=ROW runs one row, see docs/studies.md)
+{studies}
+sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
+
+options
+  --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
+                        Those listed above also work by name: --config=digits, --config=studies/table4:smoke
+  --config.KEY=VALUE    overrides a key; of core/hparams.py, config/schema.py or docs/options.md
+  --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
+  --version             shows the version
+  --help [KEY ...]      shows this text, after a command that of the command, or default, meaning, values and readers of
+                        keys: --help federation.alpha; with --config=FILE also of those that your own file registers
+
+examples
+  python launch.py --config=configs/digits.py                              needs no download
+  python launch.py --config=configs/digits.py --config.algorithm=supervised_only --config.seed=1
+  python launch.py --config=configs/digits.py --config.seeds=0,1,2         three seeds in one program
+  python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
+  python launch.py --config=configs/stl10.py --config.data.fake=True       synthetic images, to test a machine
+  python launch.py --config=configs/studies/table4.py:smoke                a table of the paper, tried out in minutes
+
+outputs
+  metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   final results
+  config.json       the full configuration                               partition.npz  which client holds which image
+  tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to resume from
+  diagnostics/      with config.diagnostics_every: arrays on pseudo-labels, queue and teacher
+  With several seeds, each has all of this in its own folder seed_N, and the summary.json above them has the means and
+  standard errors.
+
+Running the same command again resumes from the last checkpoint, and trains further if `rounds` has grown. Ctrl-C
+finishes the round, saves and stops; a second Ctrl-C stops at once. Exit status: 0 finished, 2 error in the command or
+the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM, 128 + N by another signal N, such as SIGHUP.
+"""
+
+import importlib
 import sys
+from collections.abc import Sequence
 
+import semisfl_jax
+from semisfl_jax.base.errors import UserError, printing, report, use_one_of
 from semisfl_jax.config import command_line
-from semisfl_jax.core.errors import exit_status
 from semisfl_jax.training import interrupt
 
+KINDS = {'train': 'a single run', command_line.STUDY: 'a study', command_line.SWEEP: 'a sweep'}
+TOOLS = {  # modules of the other commands, as `command_line.run_tool` takes them
+    'compare': 'lab.compare',
+    'plots': 'lab.plots.command',
+    'cuts': 'lab.cuts',
+    'preview': 'lab.preview.command',
+    'verify': 'verify',
+    'export': 'training.export',
+}
 
-def main(argv: list[str]) -> int:
-    """Runs the command line `argv`, program name first, and returns the exit status."""
-    if {'--help', '-h', '-help', '--helpfull', '--helpshort'} & set(argv):
-        words = [word for word in argv[1:] if not word.startswith('-')]
-        own = [word.partition('=')[2] for word in argv if word.startswith('--config=')]
-        return exit_status(lambda: print(command_line.help_text(words, own), end=''))
+
+def main(argv: Sequence[str] = sys.argv) -> int:
+    """Runs the command line `argv`, program first, and returns the exit status."""
+    program, *words = argv
+    if words and (name := words[0]) in TOOLS:
+        tool = importlib.import_module(f'semisfl_jax.{TOOLS[name]}')
+        return command_line.run_tool(name, tool, [program, *words[1:]])
     try:
-        return exit_status(lambda: _run(command_line.parse(argv, studies=True)))
+        with printing():
+            _run(program, words)
+        return 0
+    except (UserError, OSError) as error:
+        return report(error)
     except interrupt.Stopped as stop:
         print(stop)
         return 128 + stop.signum
@@ -25,22 +94,39 @@ def main(argv: list[str]) -> int:
         return 130
 
 
-def _run(command: command_line.Command) -> None:
-    if definition := command.config.get(command_line.STUDY) or command.config.get(command_line.SWEEP):
-        from semisfl_jax.studies import engine
-        from semisfl_jax.training.events import print_lines
-
-        engine.run(definition, command.given, command.workdir, show=print_lines)
+def _run(program: str, words: Sequence[str]) -> None:
+    """Trains, makes a study or a sweep, or prints help or the version."""
+    kind = words[0] if words and words[0] in KINDS else ''
+    words = words[bool(kind) :]
+    if '--version' in words:
+        print(f'semisfl {semisfl_jax.__version__}')
+    elif {'--help', '-h', '-help', '--helpfull', '--helpshort'} & {*words}:
+        names = [word for word in words if not word.startswith('-')]
+        files = [word.partition('=')[2] for word in words if word.startswith('--config=')]
+        text = command_line.help_text(__doc__ or '', names, files)
+        print(text.replace('python launch.py', command_line.typed(program)), end='')
+    elif words and not words[0].startswith('-'):
+        raise UserError(f"'{words[0]}' is not a command; {use_one_of(words[0], (*KINDS, *TOOLS))} (see --help)")
     else:
-        _train(command)
+        command = command_line.parse([program, *words], studies=True)
+        named = next((name for name in KINDS if name in command.config), 'train')
+        if kind not in ('', named):
+            raise UserError(f'{command.name} is {KINDS[named]}; write {command_line.typed(program, named)} --config=…')
+        if named == 'train':
+            _train(command)
+        else:
+            from semisfl_jax.lab.studies import engine
+            from semisfl_jax.training.events import print_lines
+
+            engine.run(command.config[named], command.given, command.workdir, show=print_lines)
 
 
 def _train(command: command_line.Command) -> None:
     """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
     from semisfl_jax import config as config_lib
+    from semisfl_jax.base import hosts
     from semisfl_jax.config import ignored_keys
-    from semisfl_jax.core import hosts
-    from semisfl_jax.training import events, loop
+    from semisfl_jax.training import loop
     from semisfl_jax.training.events import console
 
     config_lib.check(command.config)
@@ -48,20 +134,10 @@ def _train(command: command_line.Command) -> None:
     if config.parallel.coordinator:
         print(f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
+    told = list(ignored_keys.warnings(command.config, command.given))
     with console() as show:
-
-        def listen(event: events.Event) -> None:
-            show(event)
-            if isinstance(event, events.Described):  # beside what the run is, once nothing is wrong with it
-                ignored_keys.warn_ignored_keys(command.config, command.given)
-
-        loop.train_resolved(config, folder, listen, interrupts=interrupt.listen)
-
-
-def command() -> int:
-    """The console script `semisfl`."""
-    return main(sys.argv)
+        loop.train_resolved(config, folder, show, interrupts=interrupt.listen, told=told)
 
 
 if __name__ == '__main__':
-    sys.exit(command())
+    sys.exit(main())

@@ -19,15 +19,25 @@ os.environ.setdefault('XLA_FLAGS', UNOPTIMIZED)
 import jax  # noqa: E402
 import pytest  # noqa: E402
 
-from semisfl_jax.core import machine  # noqa: E402
-from tests import sharing  # noqa: E402
+pytest.register_assert_rewrite('tests.helpers')  # they compare, too
+
+from semisfl_jax.base import machine  # noqa: E402
+from tests.helpers import sharing  # noqa: E402
 
 # Programs are dropped after a test where the process holds more bytes than the first number, and more than the second
 # beside what dropping does not give back.
 FULL, GROWTH = 1100 * 2**20, 400 * 2**20
 KEPT_FROM_SECONDS = 0.0  # the small programs of step-by-step twins are shared between files and workers, too
 KEPT_BYTES = 2**30  # of programs, from earlier sessions
-LONGEST = ('matrix', 'keys', 'as_for_users', 'devices', 'train_run', 'fedmatch')  # files that begin first
+# Files that begin first
+LONGEST = (
+    'end_to_end/test_matrix',
+    'config/test_ignored_keys',
+    'test_as_for_users',
+    'end_to_end/test_devices',
+    'end_to_end/test_train',
+    'algorithms/test_fedmatch',
+)
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -46,8 +56,9 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    names = list(dict.fromkeys([*(f'test_{name}.py' for name in LONGEST), *(item.path.name for item in items)]))
-    items.sort(key=lambda item: names.index(item.path.name))
+    tests = Path(__file__).parent
+    files = list(dict.fromkeys([*(tests / f'{name}.py' for name in LONGEST), *(item.path for item in items)]))
+    items.sort(key=lambda item: files.index(item.path))
     if os.environ['XLA_FLAGS'] == UNOPTIMIZED:
         for item in items:
             if item.get_closest_marker('as_for_users'):
@@ -93,7 +104,7 @@ def forget():
 @pytest.fixture(scope='session')
 def reference(tmp_path_factory):
     """A tiny run of four rounds that nothing disturbed. No test writes to it."""
-    from tests import runs
+    from tests.helpers import runs
 
     folder = tmp_path_factory.mktemp('reference') / 'run'
     assert runs.run(folder) == 0

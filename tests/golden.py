@@ -1,9 +1,11 @@
 """Rounds of every method but four, which are parts of others, as they were: so a change of the code that should change
 no number can be told from one that does.
 
-    python -m tests.golden bytes     one SHA-256 for each run below and for 20 rounds of configs/digits.py, to be
-                                     compared before and after a change, on one machine
-    python -m tests.golden write     measures tests/golden.json anew, after a change that is meant to change numbers
+    python -m tests.golden bytes            one SHA-256 for each run below and for 20 rounds of configs/digits.py, to be
+                                            compared before and after a change, on one machine
+    python -m tests.golden write            measures those that tests/golden.json lacks, as of a new method
+    python -m tests.golden write CASE ...   measures these anew, after a change that is meant to change their numbers;
+                                            `write all`: all
 
 tests/test_golden.py compares with tests/golden.json, up to what another processor or version of JAX rounds otherwise.
 """
@@ -20,32 +22,27 @@ import numpy as np
 
 import launch
 import semisfl_jax as sfl
+from semisfl_jax.algorithms import METHODS
 from semisfl_jax.training import load
-from tests import needs, runs
+from tests.helpers import needs, runs
 
 FILE = Path(__file__).with_suffix('.json')
 # Three rounds, in which every pseudo-label counts: none is near the threshold. An evaluation after each.
 ROUNDS = {'rounds': 3, 'checkpoint_every': 3, 'threshold': 0.0, 'federation.partition': 'dirichlet', **runs.VIEWS}
 HELPERS = {'fedmatch.helper_every': 2, 'fedmatch.helpers_persist': True}
+DIGITS = 'digits.py', 'digits.py:code'
+PARTS = 'fed_sh', 'fed_svr', 'mfed_fl', 'mfed_local'  # of other methods
 CASES = {
-    'semisfl': {},
+    **{name: {} for name in METHODS if name not in PARTS},
     'semisfl, a teacher that moves': {'algorithm': 'semisfl', 'client_teacher_ema': True, 'queue': 'off'},
-    'semisfl_prior': {},
-    'supervised_only': {},
-    'fedavg': {},
     'fedavg, uda': {'algorithm': 'fedavg', 'local.objective': 'uda', 'data.client_labels': 20, 'federation.mu': 1},
     'fedavg, supervised': {'algorithm': 'fedavg', 'local.objective': 'supervised', 'data.client_labels': -1},
     'fedprox': {'local.epochs': 1, 'local.optimizer_state': 'kept'},
     'fedmatch': HELPERS,
     'fedmatch, labels at clients': {'algorithm': 'fedmatch', 'data.client_labels': 20, 'federation.mu': 1, **HELPERS},
     'feddure': {'data.client_labels': 20, 'federation.mu': 1, 'feddure.fine_rate': 5.0},
-    'fed_shvr': {},
-    'fedswitch': {},
-    'fedswitch_sl': {},
     'm_fed': {'mfed.weight': 0.1},
-    'semifl': {},
     'semifl, server first': {'algorithm': 'semifl', 'semifl.order': 'server_first'},
-    'splitfed': {},
     'splitfed, v2': {'algorithm': 'splitfed', 'splitfed.version': 'v2'},
 }
 
@@ -61,8 +58,13 @@ def _words(case):
 
 
 def run(case, folder):
-    """Runs a case in this process."""
-    assert runs.run(folder, **_words(case)) == 0, case
+    """Runs a case, or 20 rounds of a configuration of DIGITS, in this process."""
+    if case in DIGITS:
+        config = f'--config={runs.ROOT}/configs/{case}'
+        code = launch.main(['launch.py', config, f'--workdir={folder}', '--config.rounds=20'])
+    else:
+        code = runs.run(folder, **_words(case))
+    assert code == 0, case
 
 
 def state_of(case):
@@ -100,26 +102,30 @@ def digest(folder):
     return hashlib.sha256('\n'.join(runs.lines(folder)).encode()).hexdigest()
 
 
-def main(command):
+def of_runs(cases, kept):
+    """{case: what is kept of its folder}. What runs print goes to standard error, for it has times in it."""
     results = {}
-    # What the runs print has times in it; on standard output stand the digests alone.
     with tempfile.TemporaryDirectory() as root, contextlib.redirect_stdout(sys.stderr):
-        for index, case in enumerate(CASES):
+        for index, case in enumerate(cases):
             folder = Path(root, str(index))
             run(case, folder)
-            results[case] = digest(folder) if command == 'bytes' else measure(folder)
-        if command == 'write':
-            FILE.write_text(json.dumps(results, indent=1) + '\n')
-            return
-        for config in (runs.DIGITS, f'{runs.DIGITS}:code'):
-            folder = Path(root, config.rpartition('/')[2])
-            assert launch.main(['launch.py', config, f'--workdir={folder}', '--config.rounds=20']) == 0
-            results[config.rpartition('/')[2]] = digest(folder)
-    for name, value in results.items():
-        print(value, name)
+            results[case] = kept(folder)
+    return results
+
+
+def write(names):
+    """Measures some cases anew, by default those that FILE lacks."""
+    before = json.loads(FILE.read_text())
+    results = before | of_runs(names or CASES.keys() - before.keys(), measure)
+    FILE.write_text(json.dumps({case: kept for case, kept in results.items() if case in CASES}, indent=1) + '\n')
 
 
 if __name__ == '__main__':
-    if sys.argv[1:] not in (['bytes'], ['write']):
+    command, *names = sys.argv[1:] or ['']
+    if command == 'bytes' and not names:
+        for name, value in of_runs([*CASES, *DIGITS], digest).items():
+            print(value, name)
+    elif command == 'write' and (names == ['all'] or CASES.keys() >= {*names}):
+        write(CASES if names == ['all'] else names)
+    else:
         sys.exit(__doc__)
-    main(sys.argv[1])

@@ -1,7 +1,7 @@
 """Failures that the tests must notice: one change of the package at a time, and the tests that should fail under it.
 
     python -m tests.mutants                        all of them: each until a test fails
-    python -m tests.mutants queue ema              those whose file or name contains one of these words
+    python -m tests.mutants queue teacher          those whose file or name contains one of these words
     python -m tests.mutants --slow --part=1/2      slow tests, too; of the first half
     python -m tests.mutants --matrix=kills.csv     all tests that fail, of every named file; resumes where it ended
     python -m tests.mutants --read=kills.csv       what that found: the tests that are alone in noticing something
@@ -34,7 +34,7 @@ class Mutant(NamedTuple):
     file: str
     old: str
     new: str
-    tests: str  # test files without `test_` and `.py`, the likeliest first
+    tests: str  # test files, core/losses for tests/core/test_losses.py, the likeliest first
 
 
 def text_of(field):
@@ -68,20 +68,42 @@ def changed(mutant, root=ROOT):
     return text.replace(mutant.old, mutant.new)
 
 
+def name_of(file):
+    """Returns the name of the test file of a module: core/losses of core/losses.py, `package` of an __init__.py."""
+    room, stem = Path(file).parent, Path(file).stem
+    return str(room / {'__init__': 'package', '__main__': 'main'}.get(stem, stem))
+
+
+def modules():
+    """Returns the files of the package that define something; others name what is defined elsewhere."""
+    package = ROOT / 'semisfl_jax'
+    defines = re.compile(r'^(async )?(def|class) ', re.MULTILINE)
+    return [
+        str(path.relative_to(package)) for path in sorted(package.rglob('*.py')) if defines.search(path.read_text())
+    ]
+
+
+def path_of(name):
+    """Returns the test file of a name, tests/core/test_losses.py of core/losses."""
+    room, _, module = name.rpartition('/')
+    return Path('tests', room, f'test_{module}.py')
+
+
 def failures(root, name, environment, *options):
-    """The tests of tests/test_NAME.py in `root` that fail. A file may have slow ones alone (status 5)."""
+    """Returns the tests of a file in `root` that fail. It may have slow ones alone (status 5)."""
     options = ('-p', 'no:cacheprovider', '-p', 'no:xdist', '-rfE', '--tb=no', *options)
-    command = [sys.executable, '-m', 'pytest', *options, f'tests/test_{name}.py']
+    command = [sys.executable, '-m', 'pytest', *options, str(path_of(name))]
     result = subprocess.run(command, cwd=root, capture_output=True, text=True, env=environment, check=False)
-    failed = re.findall(r'^(?:FAILED|ERROR) (?:tests/test_)?(.*?)(?: - |$)', result.stdout, re.MULTILINE)
+    failed = re.findall(r'^(?:FAILED|ERROR) (?:tests/)?(.*?)(?: - |$)', result.stdout, re.MULTILINE)
     assert (result.returncode, bool(failed)) in ((0, False), (1, True), (5, False)), result.stdout + result.stderr
     return failed
 
 
 def copy(root):
-    """The tracked files of this repository but for results."""
-    tracked = subprocess.run(['git', 'ls-files', '-z'], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    for name in filter(None, tracked.split('\0')):
+    """The files of this repository, new ones as well, but for results and what git ignores."""
+    command = ['git', 'ls-files', '-z', '--cached', '--others', '--exclude-standard']
+    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    for name in filter(None, listed.split('\0')):
         if not name.startswith('results/') and Path(ROOT, name).exists():
             Path(root, name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(Path(ROOT, name), Path(root, name))

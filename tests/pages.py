@@ -1,5 +1,5 @@
-"""The parts of docs/ that are made from the records of the methods, the index of results/ and the lines that links to
-code name: `python -m tests.pages` writes them anew.
+"""The parts of docs/ that are made from the records of methods and figures, the index of results/ and the lines that
+links to code name: `python -m tests.pages` writes them anew.
 
 tests/test_docs.py compares.
 """
@@ -11,7 +11,8 @@ import re
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import METHODS, option_groups
 from semisfl_jax.config import keys
-from tests.runs import ROOT
+from semisfl_jax.lab.studies.figures import FIGURES
+from tests.helpers.runs import ROOT
 
 START, END = '<!-- made by tests/pages.py -->', '<!-- end -->'
 
@@ -25,7 +26,7 @@ def options():
         title = f'## `config.{group}`: {names}'
         rows = [title, '| key | default | meaning | values |\n|---|---|---|---|']
         lines = [
-            f'| `{key}` | `{field.default!r}` | {_cell(keys.meaning(key, field))} | {_cell(keys.values(field))} |'
+            f'| `{key}` | `{field.default!r}` | {_cell(field.metadata["help"])} | {_cell(keys.values(field))} |'
             for key, field in keys.fields().items()
             if key.rpartition('.')[0] == group
         ]
@@ -70,6 +71,12 @@ def ranges():
     return f'All methods: {every}.\n\n| method | and |\n|---|---|\n' + '\n'.join(rows)
 
 
+def figures():
+    """In docs/studies.md: the figures that a table can have."""
+    rows = [f'| `{name}` | {_cell(entry.caption)} |' for name, entry in FIGURES.items()]
+    return '| figure | what it shows |\n|---|---|\n' + '\n'.join(rows)
+
+
 def results():
     """In results/README.md: every report, by its title."""
     reports = {path.parent.name: path.read_text() for path in sorted((ROOT / 'results').glob('*/report.md'))}
@@ -109,6 +116,7 @@ PAGES = {
     'docs/metrics.md': metrics,
     'docs/algorithm.md': sources,
     'docs/sweeps.md': ranges,
+    'docs/studies.md': figures,
     'results/README.md': results,
 }
 

@@ -5,20 +5,19 @@ import shlex
 import sys
 from pathlib import Path
 
-import jax
 import numpy as np
 import pytest
 
 import launch
-import semisfl_jax as sfl
 from configs import default
-from semisfl_jax import algorithms, data, models
+from semisfl_jax import algorithms, core, data, models
 from semisfl_jax import config as config_lib
-from semisfl_jax.config import command_line, keys
-from semisfl_jax.studies import plan, spec, sweeps
-from semisfl_jax.training import experiment
-from semisfl_jax.training.describe import describe
-from tests import pages, runs
+from semisfl_jax.algorithms import semisfl_prior
+from semisfl_jax.config import command_line
+from semisfl_jax.core import hparams
+from semisfl_jax.lab.studies import figures, measures, plan, spec, sweeps
+from tests import pages
+from tests.helpers import runs
 
 ROOT = Path(launch.__file__).parent
 PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
@@ -68,6 +67,13 @@ def test_links_to_lines_lead_to_what_they_name():
         assert int(line) in pages.defined(name.strip('`'), page.parent / path), f'{name}: run python -m tests.pages'
 
 
+def test_tests_that_pages_name_are_there():
+    named = [found for page in PAGES for found in re.findall(r'`([\w/]*test_\w+\.py)::(\w+)`', prose(page))]
+    assert len(named) > 40
+    for file, name in named:
+        assert f'def {name}(' in (ROOT / 'tests' / file).read_text(), (file, name)
+
+
 def named_keys(text):
     """Configuration keys that a text names: after `--config.`, or `GROUP.NAME` in back quotes."""
     yield from re.findall(r'--config\.([a-z][a-z_.0-9]*[a-z0-9])', text)
@@ -78,7 +84,7 @@ def named_keys(text):
 
 
 def exists(key):
-    """Whether configs/default.py has a key, or a group of keys, of that name."""
+    """Whether there is a key, or a group of keys, of that name."""
     return key in KEYS or key in GROUPS or key in OF_MANY_RUNS
 
 
@@ -91,23 +97,9 @@ def assignments(text):
 
 
 @pytest.mark.parametrize('page', PAGES, ids=lambda page: page.name)
-def test_keys_exist(page):
+def test_keys_that_pages_name_exist(page):
     named = (*named_keys(page.read_text()), *assignments(prose(page)))
     assert [key for key in named if not exists(key)] == []
-
-
-def test_lists_of_methods_are_complete():
-    """Those in configs/default.py."""
-    methods = algorithms.METHODS
-    possible, always = keys.meaning('k_s', keys.fields()['k_s']).split('always so')
-    assert named_methods(possible) == {name for name, method in methods.items() if method.server == 'optional'}
-    assert named_methods(always) == {name for name, method in methods.items() if method.server == 'none'}
-    assert named_methods(default.Local.__doc__) == {name for name in methods if 'local' not in methods[name].uses}
-
-
-def named_methods(text):
-    """The methods whose names a text has as words."""
-    return set(re.findall(r'\w+', text)) & set(algorithms.METHODS)
 
 
 @pytest.mark.parametrize('name', pages.PAGES)
@@ -123,6 +115,7 @@ def blocks(name):
 def registries():
     """Puts the dictionaries back afterwards."""
     ours = algorithms.METHODS, models.ARCHITECTURES, models.DENSE_ARCHITECTURES, data.READERS, data.PARTITIONS
+    ours = *ours, figures.FIGURES, measures.KINDS
     before = [dict(registry) for registry in ours]
     yield
     for registry, entries in zip(ours, before, strict=True):
@@ -169,9 +162,8 @@ def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_
     def parse(name):
         return command_line.parse(['launch.py', f'--config={name}'], studies=True).config
 
-    for study, cells in ((parse('queues.py:smoke').study, 4), (parse('study_mine.py').study, 6)):
-        spec.check(study)
-        plan.check(study)
+    for study, cells in ((parse('queues.py:smoke').study, 8), (parse('study_mine.py').study, 6)):
+        plan.make(study, {})
         assert len(list(study.cells())) == cells
     titles = [entry.title for entry in parse('sweep_mine.py').sweep.entries]
     assert titles == ['Mean teacher', 'SemiSFL', 'Supervised-only']
@@ -212,12 +204,30 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     np.testing.assert_array_equal(metrics['loss_unlabeled'], metrics['loss_soft'])
     assert np.isfinite(metrics['loss_soft']).all()
     assert np.isnan(metrics['loss_consistency']).all()  # there is none
+    config = namespace['digits'].get_config()
+    config.update(algorithm='flexible_prior', rounds=2)
+    assert np.isfinite(namespace['sfl'].train(config).metrics['loss_consistency']).all()
 
 
-def test_a_run_is_described_as_the_page_shows_it():
-    shown = (ROOT / 'docs/getting-started.md').read_text()
-    (trial,) = experiment.build_trials([config_lib.resolve(sfl.get_config('digits'))])
-    assert '\n'.join(describe([trial])[:4]) in shown
-    sizes = [len(rows) for rows in trial.partition.client_index]
-    assert (min(sizes), max(sizes), sum(sizes)) == (57, 247, 1437 - 40)
-    assert sum(leaf.size for leaf in jax.tree.leaves(trial.state_shapes.student)) == 13_706 + 33_024  # its head
+def test_the_labeler_of_the_page_has_the_threshold_of_one_method_and_the_target_of_another(registries):
+    """By hand. Of two clients with two images each, client 1 had class 0 three times with confidence, and class 2 once.
+
+    pi is (1, 1, 1) / 3 and (4, 1, 2) / 7, their mean (19, 10, 13) / 42. The thresholds of client 0 are 0.9, those of
+    client 1 are 0.9 times x / (2 - x) with x = 1, 1/4, 1/2: 0.9, 0.13 and 0.3.
+    """
+    namespace, page = {'__name__': 'docs'}, blocks('your-own.md')
+    for source in (page[0], *(block for block in page if 'def flexible(' in block)):
+        exec(source, namespace)
+    assert 'flexible_prior' in algorithms.METHODS
+    settings = hparams.HParams(batch_size=2, threshold=0.9, options=semisfl_prior.Prior())
+    labeler = semisfl_prior.build_labeler(settings)._replace(confident=namespace['flexible'](0.9))
+    logits = np.log([[0.5, 0.4, 0.1], [0.02, 0.96, 0.02], [0.5, 0.3, 0.2], [0.1, 0.2, 0.7]])
+    weak = core.WeakViews(np.arange(2), np.ones(2), logits, None, np.ones(4, bool))
+    phase = core.cross_entity.CrossEntity(None, None, settings, core.LOCAL_CLIENTS, labeler, None)
+    labels = core.cross_entity.label(phase, weak, np.full(4, -1), np.array([[0.0, 0, 0], [3, 0, 1]]))
+    ratios = np.repeat([[14 / 19, 14 / 10, 14 / 13], [24 / 19, 6 / 10, 12 / 13]], 2, axis=0)
+    np.testing.assert_allclose(labels.logits, logits + np.log(ratios), rtol=1e-5)
+    # The highest shares are 0.54, 0.97, 0.63 and 0.72
+    assert labels.confident.tolist() == [False, True, False, True]
+    assert labels.labels.tolist() == [3, 1, 3, 2]  # 3 is no class
+    assert labels.state.tolist() == [[0, 1, 0], [3, 0, 2]]

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from semisfl_jax import algorithms
-from tests.runs import ROOT
+from tests.helpers.runs import ROOT
 
 FOLDER = ROOT / 'colabs'
 # Values that a test puts in the place of a notebook's own, so that it ends soon: {notebook: {name: expression}}
@@ -45,7 +45,7 @@ def run(name, monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_quickstart(monkeypatch, tmp_path, capsys):
+def test_the_quickstart_trains_and_draws(monkeypatch, tmp_path, capsys):
     variables, displayed = run('quickstart', monkeypatch, tmp_path)
     assert variables['result'].summary['rounds'] == 4
     assert [picture._repr_png_()[:4] for picture in displayed] == 6 * [b'\x89PNG']
@@ -53,7 +53,7 @@ def test_quickstart(monkeypatch, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_reproduce_table4(monkeypatch, tmp_path):
+def test_table_4_of_the_notebook_has_its_row(monkeypatch, tmp_path):
     variables, displayed = run('reproduce_table4', monkeypatch, tmp_path)
     report = (variables['folder'] / 'report.md').read_text()
     (row,) = (line for line in report.splitlines() if line.startswith('| SemiSFL | '))
@@ -63,7 +63,7 @@ def test_reproduce_table4(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_your_own_method(monkeypatch, tmp_path, capsys):
+def test_the_method_of_the_notebook_trains(monkeypatch, tmp_path, capsys):
     before = dict(algorithms.METHODS)
     try:
         _, displayed = run('your_own_method', monkeypatch, tmp_path)

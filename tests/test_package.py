@@ -6,14 +6,15 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
+import venv
 from types import ModuleType
 
-import numpy as np
 import pytest
 
 import semisfl_jax as sfl
 from semisfl_jax.config import command_line
-from tests import runs
+from tests.helpers import runs
 
 FILE = 'from semisfl_jax.configs import digits\n\ndef get_config():\n    config = digits.get_config()\n    {}\n'
 
@@ -44,65 +45,53 @@ def test_a_study_has_a_name_and_a_file_of_ones_own_goes_before_one(folder):
     assert command_line.parse(['semisfl', '--config=digits']).config.k_s == 20
 
 
-def test_a_configuration_from_python_is_that_of_the_command_line():
-    words = ('--config=digits:code', '--config.rounds=7', '--config.federation.alpha=0.5', '--config.seeds=0,1')
-    config = sfl.get_config('digits:code', {'federation.alpha': np.float64(0.5)}, rounds=np.int32(7), seeds=range(2))
-    assert (type(config.federation.alpha), type(config.rounds), config.seeds) == (float, int, (0, 1))
-    assert config.to_dict() == command_line.parse(['semisfl', *words]).config.to_dict()
-    of_file = sfl.get_config(runs.ROOT / 'configs' / 'digits.py', model__split_index=None, lr=1)
-    assert (of_file.data.name, of_file.model.split_index, of_file.lr) == ('digits', None, 1.0)
-    official = sfl.get_config('digits', algorithm='fedprox', setting='official', lr=0.1)
-    assert (official.lr, official.optimizer, official.rounds) == (0.1, 'adam', 200)
-    assert 'lr' not in official.official_keys
-    assert 'optimizer' in official.official_keys
-
-
-@pytest.mark.parametrize(
-    ('name', 'changes', 'named'),
-    [
-        ('digitz', {}, 'digitz.*digits'),
-        ('digits', {'round': 7}, r'config\.round is .*config\.rounds'),
-        ('digits', {'rounds': None}, r'config\.rounds=None'),
-        ('digits', {'rounds': True}, r'config\.rounds=True'),
-        ('digits', {'model.split_index': '2'}, r"config\.model\.split_index='2'"),
-        ('digits', {'federation': {'alpha': 1}}, r'config\.federation .*config\.federation\.'),
-    ],
-)
-def test_a_wrong_configuration_from_python_is_named(name, changes, named):
-    with pytest.raises(sfl.UserError, match=named):
-        sfl.get_config(name, changes)
-    for function in (sfl.train, sfl.build):
-        with pytest.raises(sfl.UserError, match="'digits'"):
-            function('digits')
-
-
-@pytest.mark.parametrize(
-    ('name', 'text', 'named'),
-    [
-        ('some.py', 'x = 1\n', 'get_config'),
-        ('some.py', FILE.format('return None'), 'None'),
-        ('some.py', FILE.format('return {}'), 'dict'),
-        ('some.py:code', FILE.format('return config'), "':code'"),
-        ('config.json', '{"a": true}', 'by a run'),
-    ],
-)
-def test_a_wrong_file_of_a_configuration_is_named(name, text, named, tmp_path):
-    file = tmp_path / name.removesuffix(':code')
-    file.write_text(text)
-    for read in (sfl.get_config, lambda path: command_line.parse(['semisfl', f'--config={path}'])):
-        with pytest.raises(sfl.UserError, match=f'^{re.escape(str(file))}.*{named}'):
-            read(f'{tmp_path}/{name}')
-
-
 def test_public_names_are_there():
     assert {name for name in sfl.__all__ if not hasattr(sfl, name)} == set()
     with pytest.raises(AttributeError, match="'losess'"):
         sfl.losess  # noqa: B018
 
 
+IMPORTS = """
+from semisfl_jax.configs import digits
+from semisfl_jax.configs.studies.table4 import get_config
+assert (digits.get_config().k_s, get_config('smoke').study.name) == (20, 'table4')
+try:
+    import semisfl_jax.tests
+except ModuleNotFoundError:
+    print(digits.__file__)
+"""
+
+
+def imported(python, **environment):
+    """The file of the configuration digits, if the configurations are in the package and the tests are not."""
+    words, environment = [python, '-c', IMPORTS], {**os.environ, 'JAX_PLATFORMS': 'cpu', **environment}
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_a_checkout_has_the_configurations_in_the_package_and_not_the_tests():
+    assert imported(sys.executable, PYTHONPATH=str(runs.ROOT)) == str(runs.ROOT / 'configs' / 'digits.py')
+
+
+def copied(folder):
+    """A copy of the repository, in which pip may write."""
+    left_out = shutil.ignore_patterns('.git', 'build', 'runs', 'results', '*.egg-info', '__pycache__', '.venv')
+    return shutil.copytree(runs.ROOT, folder, ignore=left_out)
+
+
+@pytest.mark.slow
+def test_an_editable_install_has_the_configurations_too(tmp_path):
+    source, python = copied(tmp_path / 'source'), tmp_path / 'venv' / 'bin' / 'python'
+    venv.create(tmp_path / 'venv')
+    pip = [sys.executable, '-m', 'pip', '--disable-pip-version-check', '--python', python]
+    subprocess.run([*pip, 'install', '--quiet', '--no-deps', '-e', source], check=True)
+    (site,) = (tmp_path / 'venv' / 'lib').glob('*/site-packages')
+    (site / 'dependencies.pth').write_text(sysconfig.get_path('purelib'))
+    assert imported(python, PYTHONPATH='') == str(source / 'configs' / 'digits.py')
+
+
 STUDY = """
 from semisfl_jax.configs.studies import table4
-from semisfl_jax.studies import engine
+from semisfl_jax.lab.studies import engine
 study = table4.get_config('smoke').study.part(['SemiSFL'], ['Dir(0.1)'])
 engine.run(study, {'rounds': 2, 'seeds': (0,), 'k_s': 2, 'k_u': 1}, 'studies')
 """
@@ -110,16 +99,15 @@ engine.run(study, {'rounds': 2, 'seeds': (0,), 'k_s': 2, 'k_u': 1}, 'studies')
 
 @pytest.mark.slow
 def test_a_wheel_trains_and_makes_studies_in_an_empty_folder(tmp_path):
-    source, site, empty = (tmp_path / name for name in ('source', 'site', 'empty'))
+    source, site, empty = copied(tmp_path / 'source'), tmp_path / 'site', tmp_path / 'empty'
     empty.mkdir()
-    left_out = shutil.ignore_patterns('.git', 'build', 'runs', 'results', '*.egg-info', '__pycache__', '.venv')
-    shutil.copytree(runs.ROOT, source, ignore=left_out)
     pip = [sys.executable, '-m', 'pip', '--disable-pip-version-check']
     subprocess.run([*pip, 'wheel', '--quiet', '--no-deps', '-w', tmp_path, source], check=True)
     (wheel,) = tmp_path.glob('*.whl')
     subprocess.run([*pip, 'install', '--quiet', '--no-deps', '--target', site, wheel], check=True)
     assert sfl.__version__ in wheel.name
     assert (site / 'semisfl_jax' / 'py.typed').exists()
+    assert imported(sys.executable, PYTHONPATH=str(site)) == str(site / 'semisfl_jax' / 'configs' / 'digits.py')
     tiny = [f'--config.{key}={value}' for key, value in runs.TINY.items()]
     environment = os.environ | {'PYTHONPATH': str(site), 'JAX_PLATFORMS': 'cpu'}
     for words in (['-m', 'semisfl_jax', '--config=digits', '--workdir=a', *tiny], ['-c', STUDY]):
@@ -144,5 +132,5 @@ def test_the_reference_has_all_public_names_and_pages_of_public_modules(folder):
     page = (folder / 'semisfl_jax.html').read_text(encoding='utf-8')
     assert not re.search(r'ForwardRef|Alias for field|jaxlib\._jax|0x[0-9a-f]{8}', page)
     for name, thing in ((name, getattr(sfl, name)) for name in sfl.__all__ if name != '__version__'):
-        made = folder / f'{thing.__name__.replace(".", "/")}.html'
-        assert made.exists() if isinstance(thing, ModuleType) else f'>{name}<' in page, name
+        page_of_module = folder / f'{getattr(thing, "__name__", name).replace(".", "/")}.html'
+        assert page_of_module.exists() if isinstance(thing, ModuleType) else f'>{name}<' in page, name

@@ -25,7 +25,7 @@ from benchmarks import commands, report
 from benchmarks.peers import environments, measure, tables, turns, workloads
 from benchmarks.peers.catalog import OURS, PEERS, Peer
 from semisfl_jax import data
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
 
 LOGS = 'peers-logs'
 

@@ -2,10 +2,8 @@
 
 `smoke` uses the digits, `cpu` Fashion-MNIST alone with a small network and fewer rounds, `long` the same with the
 paper's 200, of which the last ten evaluations are averaged, `full` the paper's data and model. All methods run with the
-hyper-parameters of that comparison (`feddure.of_feddure`).
+hyper-parameters of that comparison (`feddure.feddure_protocol`).
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
@@ -13,12 +11,11 @@ from typing import Any
 
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax import config as config_lib
+import semisfl_jax as sfl
 from semisfl_jax.algorithms import fedmatch
-from semisfl_jax.algorithms.feddure import FIXMATCH, of_feddure
-from semisfl_jax.config import keys
-from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Paper
+from semisfl_jax.algorithms.feddure import FIXMATCH, feddure_protocol
+from semisfl_jax.lab.studies import spec
+from semisfl_jax.lab.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Paper
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
@@ -168,11 +165,11 @@ def cells(scale: str, rows: Sequence[str], settings: Sequence[str], numbers: dic
 
 def cell(scale: str, row: str, column: str, base: str, setting: str, published: Paper | None) -> Cell:
     """The cell of a method and a setting on the data of `base`, a file in configs/."""
-    unchanged, config = config_lib.get_config(base), config_lib.get_config(base)
+    unchanged, config = sfl.get_config(base), sfl.get_config(base)
     place = f'{row} / {column}'
     scales.change(config, OF_SCALE[scale] | SETTINGS[setting] | METHODS[row], place)
-    flat = keys.flat(config)
-    protocol = of_feddure(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
+    flat = sfl.flat(config)
+    protocol = feddure_protocol(flat) | FIXMATCH | {'data.client_labels': OF_SCALE[scale]['data.num_labeled']}
     if config.algorithm == 'fedmatch':  # whose average is uniform, in its paper and its code
         protocol |= {'local.weighting': 'uniform'}
         official = fedmatch.METHOD.official(flat | {'data.client_labels': flat['data.num_labeled']})

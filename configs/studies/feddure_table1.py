@@ -8,7 +8,7 @@
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import feddure
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 
 def get_config(scale: str = '') -> ConfigDict:

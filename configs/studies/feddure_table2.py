@@ -12,7 +12,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import feddure
 
 from semisfl_jax.algorithms.feddure import VISITS
-from semisfl_jax.studies.spec import Measure, Table
+from semisfl_jax.lab.studies.spec import Measure, Table
 
 # Weights without F-reg are 1 for labels that reach the threshold, else 0: they change with the model alone
 REGULATORS = {'F-reg': 'FedDure', 'threshold': 'FedDure without F-reg'}

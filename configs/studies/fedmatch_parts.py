@@ -9,7 +9,7 @@ In its authors' code agreement labels weigh 0.01, and ||sigma - psi||^2 draws ps
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 WHOLE = 'FedMatch'
 HEAVY, FREE = {'fedmatch.lambda_a': 1.0}, {'fedmatch.lambda_l2': 0.0}

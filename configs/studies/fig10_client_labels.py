@@ -6,7 +6,7 @@ python launch.py --config=configs/studies/fig10_client_labels.py:smoke
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 TOTAL = {'smoke': 100, 'cpu': 1000, 'digits': 100, 'mnist': 500, 'cifar': 1000, 'full': 5000}
 SHARES = (0.2, 0.4, 0.6, 0.8)  # of the labels, at the clients

@@ -7,7 +7,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 from semisfl_jax.configs.studies.fig9_labels import LABELS
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 ROWS = {'with adaptation': 'paper', 'without': 'fixed'}  # -> config.k_s_rule
 

@@ -8,7 +8,7 @@ The paper's text mentions gamma 0.9, 0.99 and 0.999 and tau 0.95; the other valu
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 PARTS = {  # title -> key, name, values
     'Fig. 12(a): decay of the teacher': ('ema_decay', 'gamma', (0.5, 0.9, 0.95, 0.99, 0.999)),

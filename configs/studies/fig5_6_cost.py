@@ -12,7 +12,7 @@ be done. The paper's text gives only a few of the values of these figures.
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales
 
-from semisfl_jax.studies.spec import Measure, Table
+from semisfl_jax.lab.studies.spec import Measure, Table
 
 KINDS = {  # title -> kind of measure, the paper's numbers
     'Fig. 5: time': ('minutes', paper.MINUTES),

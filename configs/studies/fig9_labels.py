@@ -8,7 +8,7 @@ The paper's text mentions the ends of the axis, 250 and 4,000 labels, and 500; 1
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales
 
-from semisfl_jax.studies.spec import ACCURACY, Measure, Table
+from semisfl_jax.lab.studies.spec import ACCURACY, Measure, Table
 
 LABELS = {
     'smoke': (20, 40, 80),

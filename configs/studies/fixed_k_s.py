@@ -9,7 +9,7 @@ the rows are what such a search sees.
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Measure, Table
+from semisfl_jax.lab.studies.spec import Measure, Table
 
 FIXED = {'smoke': (5, 20), 'cpu': (5, 20), 'digits': (2, 5, 10, 20, 40), 'mnist': (2, 5, 10, 20, 40), 'cifar': (5, 20)}
 FIXED |= {'full': (10, 25, 50, 100, 200)}

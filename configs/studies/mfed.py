@@ -6,8 +6,6 @@ M-Fed's experiments, the values of its `official` setting: five clients a task, 
 `smoke`, rounds.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Sequence
 from functools import partial
@@ -16,12 +14,11 @@ from typing import Any
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax import config as config_lib
+import semisfl_jax as sfl
 from semisfl_jax import tasks
 from semisfl_jax.algorithms.m_fed import official
-from semisfl_jax.config import keys
-from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import Cell, Measure, Paper, Table
+from semisfl_jax.lab.studies import spec
+from semisfl_jax.lab.studies.spec import Cell, Measure, Paper, Table
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'scenes of digits, half an hour on 2 cores for Table 2, no download',
@@ -97,14 +94,14 @@ def cells(
       numbers: of the paper, by column.
       ending: of the names of columns.
     """
-    file, paper = SCENES.get(scale, base), keys.flat(config_lib.get_config(base))
-    unchanged, config = config_lib.get_config(file), config_lib.get_config(file)
+    file, paper = SCENES.get(scale, base), sfl.flat(sfl.get_config(base))
+    unchanged, config = sfl.get_config(file), sfl.get_config(file)
     scales.change(config, {'data.tasks': tuple(names)} | changes, row)
-    protocol = official(keys.flat(config) | {'data.name': paper['data.name']})
+    protocol = official(sfl.flat(config) | {'data.name': paper['data.name']})
     sizes = {'data.image_size': SIDE_OF_EDGES if 'edges' in names else SIDE} if scale in SCENES else {}
     short = SMOKE if scale == 'smoke' else {}
     scales.change(config, protocol | {'seeds': SEEDS[scale]} | short | sizes | changes, row)
-    measures = {TITLES[name]: Measure(tasks.score_key(name, tasks.score(name).name)) for name in names}
+    measures = {TITLES[name]: Measure(tasks.score_key(name, tasks.smallest(name).score.name)) for name in names}
     measures[DELTA] = Measure('delta_m', reference=over)
     made = []
     for column, measure in measures.items():

@@ -12,7 +12,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import mfed, scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'scenes of digits, a quarter of an hour on 2 cores, no download',

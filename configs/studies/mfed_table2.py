@@ -10,7 +10,7 @@ from typing import Any
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import mfed
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 BASE = 'pascal_context'  # at scale `full`
 TASKS = ('semseg', 'parts', 'saliency', 'edges')

@@ -9,7 +9,7 @@ embedding for keypoints. In place of them, semantic segmentation is the task tha
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import mfed
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 TASKS = ('stuff', 'semseg')
 FIGURES = ('values', 'score_rounds')

@@ -1,6 +1,6 @@
 """The numbers of the SemiSFL paper: Tables II to VI, and the values of Fig. 5, 6 and 9 that its text gives."""
 
-from semisfl_jax.studies.spec import Paper
+from semisfl_jax.lab.studies.spec import Paper
 
 DIRICHLET = (1.0, 0.5, 0.1, 0.05)
 METHODS = {  # rows of the tables -> config.algorithm

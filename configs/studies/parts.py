@@ -9,7 +9,7 @@ compares with FedSwitch-SL, which has none of them, and with other heads (Table 
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 WHOLE = 'SemiSFL'
 ROWS = {

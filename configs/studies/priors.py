@@ -12,7 +12,7 @@ from functools import partial
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Cell, Measure, Table
+from semisfl_jax.lab.studies.spec import Cell, Measure, Table
 
 PRIORS = 'SemiSFL + client priors'
 METHODS = {

@@ -8,19 +8,16 @@ paper.
 Differences from a file in configs/ are set here and in the studies, and appear in every command of a report.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ml_collections import ConfigDict
-from semisfl_jax.configs import default
 
-from semisfl_jax import config as config_lib
-from semisfl_jax.config import keys
-from semisfl_jax.core.errors import UserError, use_one_of
-from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Measure, Paper, Pilot, Study, Table
+import semisfl_jax as sfl
+from semisfl_jax.base.errors import UserError, use_one_of
+from semisfl_jax.configs import default
+from semisfl_jax.lab.studies import spec
+from semisfl_jax.lab.studies.spec import ACCURACY, LATE_ACCURACY, Cell, Measure, Paper, Pilot, Study, Table
 
 COSTS = {  # scale -> what it uses and how long it takes, for the error message of a missing scale
     'smoke': 'digits, a few minutes on 2 cores, no download',
@@ -156,7 +153,7 @@ def cell(
     if row in SERVER_ALONE[: 1 if scale == 'full' else None]:
         changes = {key: value for key, value in changes.items() if key not in dirichlet(0)} | UNIFORM
     base = STAND_IN.get(scale, base)
-    unchanged, config = config_lib.get_config(base), config_lib.get_config(f'{base}:{settings}')
+    unchanged, config = sfl.get_config(base), sfl.get_config(f'{base}:{settings}')
     change(config, _settings(scale, config) | changes, f'{row} / {column}')
     if measure == ACCURACY and scale in CONVERGED:
         measure = LATE_ACCURACY
@@ -184,13 +181,12 @@ def change(config: ConfigDict, changes: Mapping[str, Any], place: str) -> None:
       place: of the cell, for the message.
 
     Raises:
-      UserError: a key does not exist.
+      UserError: a key does not exist, or its value has another type.
     """
-    known = keys.flat(config)
-    for key in changes:
-        if key not in known:
-            raise UserError(f'{place}: {keys.unknown(key, known)}')
-    config.update_from_flattened_dict(dict(changes))
+    try:
+        config.update_from_flattened_dict(sfl.check_changes(changes, config))
+    except UserError as error:
+        raise UserError(f'{place}: {error}') from error
 
 
 def lines(scale: str, column: str, base: str, changes: Mapping[str, Any]) -> tuple[Cell, ...]:

@@ -9,7 +9,7 @@ that goes on from round to round. Without these two besides, it is the server al
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 WHOLE = 'SemiFL'
 NONE = {'pseudo_labels': 'none'}
@@ -25,11 +25,12 @@ ROWS = {
     'Supervised-only': {'algorithm': 'supervised_only'},
     'SemiFL (oracle)': {'pseudo_labels': 'true'},
 }
+ON_CIFAR_10 = {'images hardly mixed': {'semifl.mixup_alpha': 0.01}}  # 95 % of the weights are beyond 0.01 or 0.99
 
 
 def get_config(scale: str = '') -> ConfigDict:
     """`scale`: one of `scales.COSTS`."""
     scales.check(scale)
-    cells = scales.cells(scale, ROWS, 'semifl')
+    cells = scales.cells(scale, ROWS | ON_CIFAR_10 if scale == 'cifar' else ROWS, 'semifl')
     table = Table('Test accuracy', tuple(cells), 'SemiFL', WHOLE, ('values', 'accuracy_rounds'))
     return scales.study('semifl_parts', scale, 'The parts of SemiFL', [table])

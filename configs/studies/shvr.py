@@ -6,19 +6,16 @@ models. All methods run with the protocol of Fed-SHVR's experiments, the values 
 epochs on MNIST there, takes a quarter of MNIST's rounds, on CIFAR-10 as many.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax import config as config_lib
+import semisfl_jax as sfl
 from semisfl_jax.algorithms.fed_shvr import official
 from semisfl_jax.algorithms.fedavg import MEAN_TEACHER
-from semisfl_jax.config import keys
-from semisfl_jax.studies import spec
-from semisfl_jax.studies.spec import ACCURACY, Cell, Measure, Paper
+from semisfl_jax.lab.studies import spec
+from semisfl_jax.lab.studies.spec import ACCURACY, Cell, Measure, Paper
 
 COSTS = {  # for the error message of a missing scale
     'smoke': 'digits, some minutes on 2 cores, no download',
@@ -95,10 +92,10 @@ def cell(
 ) -> Cell:
     """A cell, with Fed-SHVR's protocol and `changes` of it. `base`: file in configs/, '' for that of the scale."""
     usual, of_scale = OF_SCALE[scale]
-    unchanged, config = config_lib.get_config(base or usual), config_lib.get_config(base or usual)
+    unchanged, config = sfl.get_config(base or usual), sfl.get_config(base or usual)
     place = f'{row} / {column}'
     scales.change(config, ({} if base else of_scale) | {'federation.partition': 'uniform'} | changes, place)
-    protocol = official(keys.flat(config))
+    protocol = official(sfl.flat(config))
     rounds = protocol['rounds'] if base else ROUNDS[scale]
     sizes = SMALL_RANGE if scale == 'smoke' and changes.get('federation.partition') == 'dirichlet_class' else {}
     scales.change(

@@ -10,7 +10,7 @@ square over rounds. The runs are those of shvr_table1.
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import shvr
 
-from semisfl_jax.studies.spec import Measure, Table
+from semisfl_jax.lab.studies.spec import Measure, Table
 
 ROWS = ('Fed-SHVR', 'Fed-SH', 'Fed-SVR')
 

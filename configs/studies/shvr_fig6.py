@@ -9,7 +9,7 @@ clients (Dir_40(0.025)) would leave some without images; here clients are of equ
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import shvr
 
-from semisfl_jax.studies.spec import Measure, Table
+from semisfl_jax.lab.studies.spec import Measure, Table
 
 RATIOS = (0.0, 0.25, 0.5, 0.75, 1.0)
 ROWS = ('Fed-SHVR', 'Fed-MT', 'Fed-Pseudo', 'FedAvg, few labels')

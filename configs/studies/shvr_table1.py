@@ -10,7 +10,7 @@ the paper does not give, and leaves its ramp out. A third, at scale `one_round` 
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales, shvr
 
-from semisfl_jax.studies.spec import Measure, Paper, Table
+from semisfl_jax.lab.studies.spec import Measure, Paper, Table
 
 COSTS = shvr.COSTS | {
     'one_round': "MNIST, prepared beforehand, the paper's network, T = 1: three hours on 2 cores",

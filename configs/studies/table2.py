@@ -9,7 +9,7 @@ the server alone is a row of the paper).
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 CURVES = ('values', 'accuracy_rounds', 'accuracy_prices')
 

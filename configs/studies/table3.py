@@ -8,7 +8,7 @@ At the other scales one column stands in for the three data sets of the paper. T
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales, table2
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 
 def get_config(scale: str = '') -> ConfigDict:

@@ -6,7 +6,7 @@ python launch.py --config=configs/studies/table4.py:smoke
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 
 def get_config(scale: str = '') -> ConfigDict:

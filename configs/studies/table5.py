@@ -9,7 +9,7 @@ MLP equals Table IV.
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 ROWS = {'none': 'No projection head', 'linear': 'Linear', 'mlp': 'MLP'}
 

@@ -12,7 +12,7 @@ import math
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import paper, scales
 
-from semisfl_jax.studies.spec import Table
+from semisfl_jax.lab.studies.spec import Table
 
 PARTS = {  # part -> file in configs/, column of paper.SETS, labels
     'SVHN': ('svhn', 'SVHN', 1000),

@@ -1,15 +1,14 @@
 """What the sweeps have in common: their scales, and the methods that learn with labels at the server."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
 from ml_collections import ConfigDict
 from semisfl_jax.configs.studies import scales
 
-from semisfl_jax.studies import sweeps
-from semisfl_jax.studies.sweeps import Entry, entry
+import semisfl_jax as sfl
+from semisfl_jax.lab.studies import sweeps
+from semisfl_jax.lab.studies.sweeps import Entry, Sweep, entry
 
 WARNING = {
     'smoke': 'A few trials of a few short rounds, to try everything out. No setting here is better than another.',
@@ -34,10 +33,9 @@ def sweep(
     """What a file in configs/sweeps returns: the sweep of `methods` at a scale. `costs`, `trials` and `settings` are by
     scale, `common` are settings of all."""
     scales.check(scale, costs, 'sweep')
-    changes = {**common, **settings[scale]}
-    warning = WARNING[scale]
-    made = sweeps.sweep(name, name, methods(), changes, trials[scale], scale, title, notes=NOTES, warning=warning)
-    return sweeps.as_config(made)
+    config = sfl.get_config(name, {**common, **settings[scale]})
+    words = {'scale': scale, 'notes': NOTES, 'warning': WARNING[scale]}
+    return sweeps.as_config(Sweep(name, title, name, config, methods(), trials[scale], **words))
 
 
 def methods() -> tuple[Entry, ...]:

@@ -1,18 +1,16 @@
-"""All methods, by name: where a record is checked and kept, and a method is built from it."""
-
-from __future__ import annotations
+"""All methods by name: checks and keeps their records, and builds a method from one."""
 
 import dataclasses
-import importlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from semisfl_jax.algorithms import ranges
 from semisfl_jax.algorithms.method import FEATURES, K_S_RULES, SERVER, Method
+from semisfl_jax.base.errors import UserError, describe, use_one_of
+from semisfl_jax.base.keys import check_value
+from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core import sampling
-from semisfl_jax.core.errors import UserError, found, use_one_of
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.keys import check_value
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 from semisfl_jax.models import SplitModel
 
@@ -22,14 +20,19 @@ METHODS: dict[str, Method] = {}  # by name; `register` adds to it
 def register(method: Method) -> Method:
     """Registers a method under its name, for configurations, commands, costs, figures and studies.
 
-    An external method may be registered again, as when a notebook cell is run twice; built-in methods cannot be
-    replaced.
+    An external method may be registered again, as when a notebook cell runs twice. Built-in methods cannot be replaced.
+
+    Args:
+      method: the record.
+
+    Returns:
+      The same record.
 
     Raises:
-      ValueError: an inconsistent record, or a name or group that is already taken.
+      ValueError: the record is inconsistent, or its name or group is taken.
     """
     if not isinstance(method, Method):
-        raise ValueError(f'register: {found(method)} is not a method; give a Method(name, build, ...)')
+        raise ValueError(f'register: {describe(method)} is not a method; give a Method(name, build, ...)')
     if fault := next(_faults(method), ''):
         raise ValueError(f"method '{method.name}': {fault}")
     METHODS[method.name] = method
@@ -37,56 +40,83 @@ def register(method: Method) -> Method:
 
 
 def get(name: str) -> Method:
-    """The method `name`; UserError if it is unknown."""
+    """Returns the method `name`.
+
+    Raises:
+      UserError: there is no such method.
+    """
     if name not in METHODS:
         raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, METHODS)}")
     return METHODS[name]
 
 
 def build(name: str, model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis = LOCAL_CLIENTS) -> Algorithm:
-    """The method `name`, with default options if `hparams` has none; UserError if it is unknown or no Algorithm."""
+    """Builds the method `name`, with default options if `hparams` has none.
+
+    Args:
+      name: value of `config.algorithm`.
+      model: the model, or a tuple of `TaskModel` for dense tasks.
+      views: augmentations and normalization.
+      hparams: the hyper-parameters.
+      axis: the clients of a round; by default, all are local.
+
+    Returns:
+      The method as pure functions.
+
+    Raises:
+      UserError: the method is unknown, or its `build` returns no Algorithm.
+    """
     method = get(name)
     if hparams.options is None and method.options:
         hparams = dataclasses.replace(hparams, options=method.options())
     built = method.build(model, views, hparams, axis)
     if not isinstance(built, Algorithm):
         use = 'return Algorithm(init, round, predict, headline)'
-        raise UserError(f"method '{name}': build returns {found(built)}; {use}")
+        raise UserError(f"method '{name}': build returns {describe(built)}; {use}")
     return built
 
 
 def options_of(method: Method, values: Mapping[str, Any]) -> Any:
-    """The options of a method from a flat configuration, None if it has none."""
+    """Returns a method's options as an instance of its `Method.options`.
+
+    Args:
+      method: the record.
+      values: a flat configuration, with the options under their keys.
+
+    Returns:
+      The options; None if the method has none.
+    """
     if method.options is None:
         return None
-    given = {field.name: values[key] for key, field in _fields_of(method).items()}
+    options = {field.name: values[key] for key, field in _fields_of(method).items()}
     # JSON has no tuples
-    return method.options(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    options = {name: tuple(value) if isinstance(value, list) else value for name, value in options.items()}
+    return method.options(**options)
 
 
 def option_groups() -> dict[str, type]:
-    """The options of all methods, by group."""
+    """Returns the options class of each group, over all methods."""
     return {method.option_group: method.options for method in METHODS.values() if method.options}
 
 
 def option_fields() -> dict[str, dataclasses.Field]:
-    """The options of all methods by key, such as 'fedmatch.helpers', with defaults and the metadata from `option`."""
+    """Returns the option fields of all methods by key, such as 'fedmatch.helpers', with defaults and metadata."""
     return {key: field for method in METHODS.values() for key, field in _fields_of(method).items()}
 
 
 def is_ours(method: Method) -> bool:
-    """Whether it is a method of this package; what `exec` defines has no module."""
-    return (method.build.__module__ or '').startswith(__package__ + '.')
+    """Returns True if this package defines the method; what `exec` defines has no module."""
+    return (getattr(method.build, 'func', method.build).__module__ or '').startswith(__package__ + '.')
 
 
 def _faults(method: Method) -> Iterator[str]:
-    """What is wrong with a record; the first fault counts, as the later checks rely on the earlier ones."""
+    """Yields what is wrong with a record. Only the first fault is reported: later checks rely on earlier ones."""
     existing, group = METHODS.get(method.name), method.option_group
     for name in (method.name, method.group or method.name):
         if not str(name).isidentifier():
             yield "name and group have letters, digits and underscores, as in 'my_method'"
     if not callable(method.build):
-        yield f'build is {found(method.build)}; give a function (model, views, hparams, axis) -> Algorithm'
+        yield f'build is {describe(method.build)}; give a function (model, views, hparams, axis) -> Algorithm'
     if existing and is_ours(existing) and existing.build is not method.build:
         yield 'the package has a method of that name; choose another name'
     for name in method.uses:
@@ -98,24 +128,21 @@ def _faults(method: Method) -> Iterator[str]:
             yield f"{name}='{value}'; use one of {', '.join(values)}"
     if method.options:
         parameters = getattr(method.options, '__dataclass_params__', None)
-        of_class = isinstance(method.options, type) and parameters and parameters.frozen
-        if not (of_class and all(field.metadata for field in _fields_of(method).values())):
+        is_frozen = isinstance(method.options, type) and parameters and parameters.frozen
+        if not (is_frozen and all(field.metadata for field in _fields_of(method).values())):
             yield 'options must be a class, a frozen dataclass whose fields are made with `option`'
-        owner = next((other for other in METHODS.values() if other.option_group == group), None)
+        owner = next((known for known in METHODS.values() if known.option_group == group), None)
         if owner and owner.name != method.name and owner.options is not method.options:
             yield f'config.{group} holds the options of {owner.name}'
-        if not is_ours(method):
-            config = importlib.import_module('semisfl_jax.configs.default').get_config()
-            if group in config.keys() - option_groups().keys():
-                yield f'config.{group} is a key of every configuration; choose another group for the options'
-    unread = {key: name for name, keys in FEATURES.items() if name not in method.uses for key in keys}
+    needed = {key: field.metadata['feature'] for key, field in hparams_lib.KEYS.items()}
+    unread = {key: feature for key, feature in needed.items() if feature and feature not in method.uses}
     options = _fields_of(method)
     for key, range_ in method.ranges.items():
         if fault := ranges.fault(key, range_, unread, options):
             yield f'ranges has {key}: {fault}'
     for key, field in options.items():
         ends = method.ranges[key].ends if key in method.ranges else ()
-        for value in (field.default, *ends):  # a default out of range would refuse every run, those of others, too
+        for value in (field.default, *ends):  # an invalid default would refuse every run, even those of other methods
             try:
                 check_value(key, field, value)
             except UserError as error:
@@ -123,6 +150,6 @@ def _faults(method: Method) -> Iterator[str]:
 
 
 def _fields_of(method: Method) -> dict[str, dataclasses.Field]:
-    """The options of a method by key."""
+    """Returns the fields of a method's options by key."""
     fields = dataclasses.fields(method.options) if method.options else ()
     return {f'{method.option_group}.{field.name}': field for field in fields}

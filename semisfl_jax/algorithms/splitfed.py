@@ -1,57 +1,26 @@
 """SplitFed (Thapa et al., AAAI 2022): supervised split federated learning on clients with labels."""
 
-from __future__ import annotations
-
 import dataclasses
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 
 from semisfl_jax import core, costs
-from semisfl_jax.algorithms.method import Flat, Look, Method, protocol
-from semisfl_jax.algorithms.ranges import LR, WEIGHT_DECAY
-from semisfl_jax.algorithms.registry import register
-from semisfl_jax.core import rng, trees
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.hparams import HParams, optimizer
-from semisfl_jax.core.keys import key as option
-from semisfl_jax.core.objectives import supervised
-from semisfl_jax.core.state import trainable
-from semisfl_jax.core.types import (
-    Algorithm,
-    Array,
-    ClientAxis,
-    Cohort,
-    Federation,
-    LossValue,
-    Metrics,
-    SplitParams,
-    Variables,
-    Views,
-)
-from semisfl_jax.models import SplitModel
+from semisfl_jax.algorithms import Flat, Look, Method, option, protocol, ranges, register
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.core import objectives, rng, trees
 
 
-@dataclasses.dataclass(frozen=True)
-class SplitFed:
-    """`config.splitfed`."""
-
-    version: str = option(
-        'v1',
-        "'v1': one top per client, averaged | 'v2': one top, which serves the clients one after another",
-        choices=('v1', 'v2'),
-    )
-
-
-def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis) -> Algorithm:
+def splitfed(model: core.SplitModel, views: core.Views, hparams: core.HParams, axis: core.ClientAxis) -> core.Algorithm:
     """Builds SplitFed.
 
-    In a round each client of the cohort trains on batches of B of its labeled images, for K_u batches or
-    `local.epochs` passes: features go up, their gradient comes down, and each side steps its own optimizer, which is
-    fresh in every round. Clients without labels sit out, and the server has no images. The two versions differ at the
-    server:
+    In a round each client of the cohort trains on batches of B of its labeled images, for K_u batches or `local.epochs`
+    passes: features go up, their gradient comes down, and each side steps its own optimizer, which starts fresh in
+    every round. Clients without labels sit out, and the server has no images. The two versions differ at the server:
 
         v1: a copy of the top for every client; at the end of the round bottoms and tops are averaged. Except for
             communication this is FedAvg on the whole model.
@@ -59,75 +28,90 @@ def splitfed(model: SplitModel, views: Views, hparams: HParams, axis: ClientAxis
             state between them; the bottoms, all started from the same weights, are averaged at the end.
 
     The authors' scripts create a new server optimizer for every batch; this implementation does not.
-    Arguments as in `semisfl`; batches use the supervised view, and v2 needs all clients of a round to be local.
-    """
-    objective = supervised(model, views)
 
-    def loss_of(inputs: core.ClientInput, federation: Federation) -> core.ClientLoss:
-        def loss(parameters: SplitParams, student: SplitParams, _: Any, t: Array) -> LossValue:
+    Args:
+      model: the model, cut between clients and server.
+      views: augmentations and normalization; batches use the supervised view.
+      hparams: the hyper-parameters, with `SplitFed` as options.
+      axis: the clients of a round; v2 needs all of them to be local.
+
+    Returns:
+      The method as pure functions. Its headline model is the student.
+    """
+    objective = objectives.supervised(model, views)
+
+    def build_loss(inputs: core.ClientInput, federation: core.Federation) -> core.ClientLoss:
+        def loss(parameters: core.SplitParams, student: core.SplitParams, _: Any, t: Array) -> core.LossValue:
             batch = core.read(federation, inputs, t)
             return objective(parameters, student, student, batch, rng.fold(inputs.key, t), jnp.float32(0))
 
         return loss
 
-    def with_a_top(
-        inputs: core.ClientInput, client_state: Any, state: core.State, federation: Federation, lr: Array
+    def train_with_own_top(
+        inputs: core.ClientInput, client_state: Any, state: core.State, federation: core.Federation, lr: Array
     ) -> core.ClientOutput:
-        loss, tx = loss_of(inputs, federation), optimizer(hparams, lr)
+        loss, tx = build_loss(inputs, federation), core.optimizer(hparams, lr)
         return core.ClientOutput(*core.local_sgd(loss, state.student, client_state, tx, inputs.steps))
 
-    def one_after_another(
-        key: Array, state: core.State, federation: Federation, cohort: Cohort, lr: Array
-    ) -> tuple[SplitParams, tuple[()], Metrics]:
-        sides = dict.fromkeys(('client', 'server'), optimizer(hparams, lr))
-        tx = optax.partition(sides, SplitParams('client', 'server', 'server'))
+    def train_in_turn(
+        key: Array, state: core.State, federation: core.Federation, cohort: core.Cohort, lr: Array
+    ) -> tuple[core.SplitParams, tuple[()], core.Metrics]:
+        sides = dict.fromkeys(('client', 'server'), core.optimizer(hparams, lr))
+        tx = optax.partition(sides, core.SplitParams('client', 'server', 'server'))
         inputs, part = core.plan(key, state, federation, cohort, hparams)
         draws = jax.vmap(lambda client: jax.random.bits(rng.fold(client, 'turn')))(inputs.key)
         inputs, part = trees.gather((inputs, part), jnp.argsort(draws))
 
         def serve(
-            server: tuple[Variables, Any], inputs: core.ClientInput
-        ) -> tuple[tuple[Variables, Any], core.ClientOutput]:
+            server: tuple[core.Variables, Any], inputs: core.ClientInput
+        ) -> tuple[tuple[core.Variables, Any], core.ClientOutput]:
             top, momentum = server
             student = state.student._replace(top=top)
-            fresh = tx.init(trainable(student))
+            fresh = tx.init(core.trainable(student))
             client_state = fresh._replace(inner_states={**fresh.inner_states, 'server': momentum})
-            loss = loss_of(inputs, federation)
+            loss = build_loss(inputs, federation)
             student, client_state, *reported = core.local_sgd(loss, student, client_state, tx, inputs.steps)
             return (student.top, client_state.inner_states['server']), core.ClientOutput(student.bottom, (), *reported)
 
-        first = state.student.top, tx.init(trainable(state.student)).inner_states['server']
+        first = state.student.top, tx.init(core.trainable(state.student)).inner_states['server']
         (top, _), work = jax.lax.scan(serve, first, inputs)
         bottom, metrics = core.collect(work, part, otherwise=state.student.bottom)
         return state.student._replace(bottom=bottom, top=top), (), metrics
 
-    clients = core.build_local(with_a_top, hparams, axis) if hparams.options.version == 'v1' else one_after_another
+    clients = core.build_local(train_with_own_top, hparams, axis) if hparams.options.version == 'v1' else train_in_turn
     round_ = core.server_then_clients(hparams, core.build_server(model, views, hparams), clients)
-
-    def init(key: Array) -> core.State:
-        return core.init_state(key, model, teacher=False)
-
-    return Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
+    init = partial(core.init_state, model=model, teacher=False)
+    return core.Algorithm(init, round_, core.predict_by(model, views, 'student'), headline='student')
 
 
-def official(flat: Flat) -> dict[str, Any]:
-    """SplitFed as run by its authors' scripts; the same for both versions.
+# --- the record
 
-    They train a ResNet-18 on skin images that are flipped, shifted and slightly rotated; here model and data come from
-    the configuration, and the weak view replaces their augmentation.
-    """
-    return protocol(clients=5, active=5, rounds=200, lr=1e-4, momentum=0.9, batch_size=256, epochs=1) | {
-        'data.client_labels': -1,
-        'lr_rounds': 200,
-        'k_s': 0,
-        'optimizer': 'adam',
-        'local.weighting': 'uniform',
-        'model.batch_norm_variance': 'unbiased',  # PyTorch's
-    }
+
+# fmt: off
+@dataclasses.dataclass(frozen=True)
+class SplitFed:
+    """The keys of `config.splitfed`."""
+
+    version: str = option('v1', choices=('v1', 'v2'), help="'v1': one top per client, averaged | 'v2': one top, which "
+        'serves the clients one after another')
+# fmt: on
+
+
+# The settings of the authors' scripts, the same for both versions. They train a ResNet-18 on skin images that are
+# flipped, shifted and slightly rotated. Here model and data come from the configuration, and the weak view replaces
+# their augmentation.
+OFFICIAL = protocol(clients=5, active=5, rounds=200, lr=1e-4, momentum=0.9, batch_size=256, epochs=1) | {
+    'data.client_labels': -1,
+    'lr_rounds': 200,
+    'k_s': 0,
+    'optimizer': 'adam',
+    'local.weighting': 'uniform',
+    'model.batch_norm_variance': 'unbiased',  # PyTorch's
+}
 
 
 def price(context: costs.CostContext) -> costs.ClientCost:
-    """The bottom down and up; per iteration features and labels up, the gradient down. Version 2 is sequential."""
+    """Bills the bottom down and up, and in every iteration features and labels up and their gradient down."""
     h, pieces = context.hparams, context.pieces
     batch = h.batch_size * pieces.features
     return costs.ClientCost(
@@ -142,42 +126,41 @@ def price(context: costs.CostContext) -> costs.ClientCost:
 
 
 def sequential(flat: Flat) -> str:
-    """Why clients cannot be computed in parallel; '' if they can."""
+    """Returns why clients cannot be computed in parallel; '' if they can."""
     why = "splitfed.version='v2' trains one client after another, so all devices but one would wait"
     return why if flat['splitfed.version'] == 'v2' else ''
 
 
 def check(flat: Flat) -> None:
-    """Raises UserError if version 2 is asked to compute several clients at once."""
+    """Raises UserError if version 2 would compute several clients at once."""
     for key, value in {'federation.client_chunk': 0, 'federation.client_map': 'auto'}.items():
         if sequential(flat) and flat[key] != value:
             why = "splitfed.version='v2' trains one client after another"
             raise UserError(f'config.{key}={flat[key]}: {why}; leave it at {value}')
 
 
-METHOD = register(
-    Method(
-        name='splitfed',
-        build=splitfed,
-        title='SplitFed',
-        source='Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI 2022',
-        options=SplitFed,
-        uses=('cut', 'local', 'sampling'),
-        needs={'data.client_labels': -1, 'k_s': 0, 'pre_rounds': 0},
-        server='none',
-        labels_alone=lambda flat: True,
-        own_top=True,
-        by_images=True,
-        sequential=sequential,
-        check=check,
-        official=official,
-        price=price,
-        look=Look('#882255', '>', ':'),
-        ranges={'lr': LR, 'weight_decay': WEIGHT_DECAY},
-        variants={
-            'v1': {},
-            # Already sequential: no client map or chunks.
-            'v2': {'splitfed.version': 'v2', 'federation.client_map': 'auto', 'federation.client_chunk': 0},
-        },
-    )
+METHOD = Method(
+    name='splitfed',
+    build=splitfed,
+    title='SplitFed',
+    source='Thapa et al., SplitFed: When Federated Learning Meets Split Learning, AAAI 2022',
+    options=SplitFed,
+    uses=('cut', 'local', 'sampling'),
+    needs={'data.client_labels': -1, 'k_s': 0, 'pre_rounds': 0},
+    server='none',
+    labels_alone=lambda flat: True,
+    own_top=True,
+    by_images=True,
+    sequential=sequential,
+    check=check,
+    official=lambda flat: OFFICIAL,
+    price=price,
+    look=Look('#882255', '>', ':'),
+    ranges={'lr': ranges.LR, 'weight_decay': ranges.WEIGHT_DECAY},
+    variants={
+        'v1': {},
+        # Already sequential: no client map or chunks.
+        'v2': {'splitfed.version': 'v2', 'federation.client_map': 'auto', 'federation.client_chunk': 0},
+    },
 )
+register(METHOD)

@@ -3,8 +3,6 @@
 Planes are [B, C, H, W] uint8, and every image of a batch has its own parameters. See `operations`.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 from jax import lax
 
@@ -17,11 +15,14 @@ GRAY = 127  # fill value of the cutout
 
 
 def flip_crop(planes: Array, flip: Array, top: Array, left: Array, pad: tuple[int, int]) -> Array:
-    """Flips horizontally where `flip` [B] is True, pads by reflection without repeating the edge, crops to the same
-    size.
+    """Flips images, pads them by reflection without repeating the edge, and crops them to their old size.
 
-    `top` and `left`, [B] int32 in 0 .. 2 pad, are the crop's first row and column in the padded image; `pad` are the
-    rows and columns added at each side, fewer than H and W.
+    Args:
+      planes: [B, C, H, W].
+      flip: [B] bool, which images to flip horizontally.
+      top: [B] int32 in 0 .. 2 pad, the crop's first row in the padded image.
+      left: [B] int32 in 0 .. 2 pad, the crop's first column.
+      pad: rows and columns added at each side, fewer than H and W.
     """
     height, width = planes.shape[2:]
     y = jnp.abs(top[:, None] - pad[0] + jnp.arange(height))
@@ -36,7 +37,11 @@ def cutout(planes: Array, center: Array, size: int) -> Array:
     """Fills a square with `size + 1` pixels per side with gray 127, because PIL's rectangle includes both ends.
 
     At the top and left borders the square is moved to start at 0; at the bottom and right borders it is clipped.
-    `center` [B, 2] float32: y in [0, H) and x in [0, W).
+
+    Args:
+      planes: [B, C, H, W].
+      center: [B, 2] float32, y in [0, H) and x in [0, W).
+      size: nominal side in pixels.
     """
     first = jnp.maximum(center - size / 2, 0.0).astype(jnp.int32)[:, :, None]  # [B, 2, 1]
     y, x = jnp.arange(planes.shape[2]), jnp.arange(planes.shape[3])
@@ -46,33 +51,54 @@ def cutout(planes: Array, center: Array, size: int) -> Array:
 
 
 def clipped_cutout(planes: Array, center: Array, size: int, color: tuple[int, ...]) -> Array:
-    """Fills the `size` (even) rows and columns around a pixel with a `color` of C values, clipped at all borders: the
-    cutout of google-research/fixmatch. `center` [B, 2] int32: row and column of the first pixel after the middle.
+    """Fills a square around a pixel with a color, clipped at all borders: the cutout of google-research/fixmatch.
+
+    Args:
+      planes: [B, C, H, W].
+      center: [B, 2] float32, rounded down to row and column of the first pixel after the middle.
+      size: rows and columns of the square, even.
+      color: C values.
     """
+    center = center.astype(jnp.int32)
     offsets = [jnp.arange(side) - center[:, i, None] for i, side in enumerate(planes.shape[2:])]
     rows, columns = ((x >= -(size // 2)) & (x < size // 2) for x in offsets)
     return jnp.where(rows[:, None, :, None] & columns[:, None, None, :], as_plane(color), planes)
 
 
+# By what happens to a square at the border: planes, center, size, color, which is gray if moved
+CUTOUTS = {'moved': lambda planes, center, size, _: cutout(planes, center, size), 'clipped': clipped_cutout}
+
+
 def as_plane(color: tuple[int, ...]) -> Array:
-    """A color as an array [C, 1, 1] uint8, which broadcasts over planes [B, C, H, W]."""
+    """Returns a color as an array [C, 1, 1] uint8, which broadcasts over planes [B, C, H, W]."""
     return jnp.array(color, jnp.uint8)[:, None, None]
 
 
 def affine(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
-    """Rotations, shears and translations to the nearest pixel; other operations leave the image unchanged.
+    """Rotates, shears and translates to the nearest pixel; other operations leave the image unchanged.
 
-    `op` [B] is an index into variant.operations, `v` [B] the level, `negative` [B] 0 for sign 1 and 1 for sign -1, all
-    int32.
+    Args:
+      planes: [B, C, H, W].
+      op: [B] int32, index into variant.operations.
+      v: [B] int32, the level.
+      negative: [B] int32, 0 for sign 1 and 1 for sign -1.
+      variant: the RandAugment variant.
     """
     return gather(planes, *_nearest(planes.shape, op, v, negative, variant), _fill(op, variant))
 
 
 def bicubic(planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> Array:
-    """Like `affine`, with the same arguments and result, but shears read four neighbors with Pillow's cubic (a = -1).
+    """Moves pixels like `affine`, but shears read four neighbors with Pillow's cubic (a = -1).
 
     Computed in integers, so the result is the exact value, truncated. Pillow's doubles miss the exact value by 1e-13,
     so if it is an integer, their result is sometimes one lower: at fewer than 1 pixel in 200 of a sheared image.
+
+    Args:
+      planes: [B, C, H, W].
+      op: [B] int32, index into variant.operations.
+      v: [B] int32, the level.
+      negative: [B] int32, 0 for sign 1 and 1 for sign -1.
+      variant: the RandAugment variant.
     """
     *taps, k = neighbors(4, planes, op, v, negative, variant)
     v1, v2, v3, v4 = (tap.astype(jnp.int32) for tap in taps)
@@ -83,7 +109,7 @@ def bicubic(planes: Array, op: Array, v: Array, negative: Array, variant: Varian
 
 
 def _nearest(shape: tuple[int, ...], op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, Array]:
-    """Rows and columns [B, H, W] int32 that affine maps read, possibly outside the image."""
+    """Returns rows and columns [B, H, W] int32 that affine maps read, possibly outside the image."""
     height, width = shape[2:]
     rows = jnp.asarray(tables.affine(variant, height, width))[op, v, negative]  # [B, 6]
     a, b, c, d, e, f = (rows[:, i, None, None] for i in range(6))
@@ -92,8 +118,19 @@ def _nearest(shape: tuple[int, ...], op: Array, v: Array, negative: Array, varia
 
 
 def neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, variant: Variant) -> tuple[Array, ...]:
-    """Like `affine`, but shears read `count` neighbors along their axis, [B, C, H, W] uint8 each, identical for other
-    operations; and tables.Shears.weight [B, H, W] int32, by which they are mixed.
+    """Moves pixels like `affine`, but shears read several neighbors along their axis.
+
+    Args:
+      count: the number of neighbors.
+      planes: [B, C, H, W].
+      op: [B] int32, index into variant.operations.
+      v: [B] int32, the level.
+      negative: [B] int32, 0 for sign 1 and 1 for sign -1.
+      variant: the RandAugment variant.
+
+    Returns:
+      `count` arrays [B, C, H, W] uint8, identical for operations that are no shears; and tables.Shears.weight [B, H, W]
+      int32, which says how to mix them.
     """
     height, width = planes.shape[2:]
     shears = tables.shears(variant, height, width)
@@ -111,14 +148,21 @@ def neighbors(count: int, planes: Array, op: Array, v: Array, negative: Array, v
 
 
 def _fill(op: Array, variant: Variant) -> Array | int:
-    """The fill value for pixels from outside the image, broadcastable to planes."""
+    """Returns the fill value for pixels from outside the image, broadcastable to planes."""
     if not variant.fill_rotate:
         return 0
     return jnp.where(op == variant.place('Rotate'), jnp.uint8(variant.fill_rotate), 0)[:, None, None, None]
 
 
 def gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
-    """Pixels (y, x), each broadcastable to [B, H, W], of planes [B, C, H, W]; `fill` outside."""
+    """Reads pixels of planes.
+
+    Args:
+      planes: [B, C, H, W].
+      y: rows, broadcastable to [B, H, W].
+      x: columns, broadcastable to [B, H, W].
+      fill: the value of pixels outside the image.
+    """
     batch, channels, _, width = planes.shape
     inside = _inside(y, x, planes.shape)
     index = jnp.where(inside, y * width + x, 0).reshape(batch, -1)
@@ -128,17 +172,23 @@ def gather(planes: Array, y: Array, x: Array, fill: Array | int = 0) -> Array:
 
 # --- scaling and rotation about the center
 #
-# Every image has its `scale` and `angle`, both [B] float32. Coordinates are integers in units of 2^-16 pixels, so all
-# but the few factors of an image is exact. A pixel of the result is from outside where the nearest one to it lies
-# outside the image, in all three functions alike. With scales from 1/4 to 4 and images of up to 4,096 pixels,
-# coordinates fit in 32 bits.
+# Every image has its `scale` and `angle`, both [B] float32. Coordinates are integers in units of 2^-16 pixels, so only
+# an image's few factors are rounded. In all three functions, a pixel of the result counts as outside if its nearest
+# source pixel lies outside the image. With scales from 1/4 to 4 and images of up to 4,096 pixels, coordinates fit in
+# 32 bits.
 
-UNKNOWN = 255  # fills maps from outside, and is not a label
+UNKNOWN = 255  # fills maps outside the image, and is not a label
 _ONE = 1 << 16
 
 
 def scale_rotate(planes: Array, scale: Array, angle: Array) -> Array:
-    """Scales and rotates images: bilinear, with weights in steps of 1/256, rounded; pixels from outside are black."""
+    """Scales and rotates images: bilinear, with weights in steps of 1/256, rounded; pixels from outside are black.
+
+    Args:
+      planes: [B, C, H, W].
+      scale: [B] float32, above 1 enlarges.
+      angle: [B] float32, in degrees, counterclockwise.
+    """
     y, x = _locate(1 / scale, angle, planes.shape)
     height, width = planes.shape[2:]
     inside = _inside(_nearest_pixel(y), _nearest_pixel(x), planes.shape)
@@ -153,21 +203,33 @@ def scale_rotate(planes: Array, scale: Array, angle: Array) -> Array:
 
 
 def scale_rotate_labels(planes: Array, scale: Array, angle: Array) -> Array:
-    """Scales and rotates maps of labels: every pixel takes the nearest one, or UNKNOWN from outside."""
+    """Scales and rotates maps of labels: every pixel takes its nearest source pixel, or UNKNOWN from outside.
+
+    Args:
+      planes: [B, C, H, W].
+      scale: [B] float32, above 1 enlarges.
+      angle: [B] float32, in degrees, counterclockwise.
+    """
     y, x = _locate(1 / scale, angle, planes.shape)
     return gather(planes, _nearest_pixel(y), _nearest_pixel(x), jnp.uint8(UNKNOWN))
 
 
 def scale_rotate_points(planes: Array, scale: Array, angle: Array) -> Array:
-    """Like `scale_rotate_labels`, but pixels that are neither 0 nor UNKNOWN (the points) are moved one by one.
+    """Scales and rotates maps of points: pixels that are neither 0 nor UNKNOWN move one by one.
 
-    So no point that stays in the image is lost or duplicated; where several meet in one pixel, the highest label stays.
+    So no point that stays in the image is lost or duplicated. If points meet in one pixel, the highest label stays. The
+    remaining pixels are those of `scale_rotate_labels`, 0 or UNKNOWN.
+
+    Args:
+      planes: [B, C, H, W].
+      scale: [B] float32, above 1 enlarges.
+      angle: [B] float32, in degrees, counterclockwise.
     """
     batch, channels, height, width = planes.shape
     unknown = scale_rotate_labels(jnp.where(planes == UNKNOWN, planes, 0), scale, angle)
     y, x = (_nearest_pixel(at) for at in _locate(scale, -angle, planes.shape))
     marked = jnp.where(planes == UNKNOWN, 0, planes).reshape(batch, channels, -1)
-    place = jnp.where(_inside(y, x, planes.shape), y * width + x, height * width)  # the others are dropped
+    place = jnp.where(_inside(y, x, planes.shape), y * width + x, height * width)  # pixels outside are dropped
     rows, channel = jnp.arange(batch)[:, None, None], jnp.arange(channels)[:, None]
     moved = jnp.zeros_like(marked).at[rows, channel, place.reshape(batch, 1, -1)].max(marked, mode='drop')
     moved = moved.reshape(planes.shape)
@@ -175,9 +237,9 @@ def scale_rotate_points(planes: Array, scale: Array, angle: Array) -> Array:
 
 
 def _locate(factor: Array, angle: Array, shape: tuple[int, ...]) -> tuple[Array, Array]:
-    """Rows and columns [B, H, W] int32, in units of 2^-16 pixels, that pixels have after a clockwise turn by `angle`.
+    """Returns rows and columns [B, H, W] int32, in units of 2^-16 pixels, of pixels after a clockwise turn by `angle`.
 
-    Distances from the center are multiplied by `factor`. They are counted in half pixels, so that they are integers.
+    Distances from the center are multiplied by `factor`. They are counted in half pixels, which makes them integers.
     """
     height, width = shape[2:]
     radians = jnp.deg2rad(angle)

@@ -1,11 +1,9 @@
-"""What RandAugment does differently on each platform: reading and counting single values, and skipping.
+"""The parts of RandAugment that differ between platforms: reading and counting single values, and skipping.
 
-A TPU gathers and scatters element by element, in programs that take its compiler most of a round's minutes; so there
-it multiplies with one-hot rows. Products are exact: a single term of each sum is not zero, and bfloat16 holds all
+A TPU gathers and scatters element by element, in programs that take its compiler most of a round's minutes. So on a TPU
+we multiply with one-hot rows instead. Products are exact: a single term of each sum is not zero, and bfloat16 holds all
 integers to 256.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 
@@ -15,28 +13,44 @@ import numpy as np
 from jax import lax
 
 from semisfl_jax.augment.variants import Variant
-from semisfl_jax.core import machine
+from semisfl_jax.base import machine
 from semisfl_jax.core.types import Array, Tree
 
-MOST_POSITIONS = 64 * 64  # of images that are read by products, whose work grows with the square
+MOST_POSITIONS = 64 * 64  # the largest images that are read by products, whose work grows with the square
 
 
 def pixels(planes: Array, index: Array) -> Array:
-    """Pixels of planes [B, C, S] uint8 at positions [B, T] int32 in 0 .. S - 1, the same in all channels: [B, C, T]."""
+    """Reads pixels of planes.
+
+    Args:
+      planes: [B, C, S] uint8.
+      index: positions [B, T] int32 in 0 .. S - 1, the same in all channels.
+
+    Returns:
+      The pixels [B, C, T].
+    """
     if by_products() and planes.shape[2] <= MOST_POSITIONS:
         return _exact('bts,bcs->bct', _one_hot(index, planes.shape[2]), planes)
     return jnp.take_along_axis(planes, index[:, None], axis=2, mode='promise_in_bounds')
 
 
 def table(values: Array, entries: Array) -> Array:
-    """Entries [B, C, N] of tables, integers of -256 .. 256, for values [B, C, S] int32 in 0 .. N - 1: [B, C, S]."""
+    """Looks values up in tables.
+
+    Args:
+      values: [B, C, S] int32 in 0 .. N - 1.
+      entries: the tables [B, C, N], integers of -256 .. 256.
+
+    Returns:
+      The entries of the values [B, C, S].
+    """
     if by_products():
         return _exact('bcsn,bcn->bcs', _one_hot(values, entries.shape[2]), entries)
     return jnp.take_along_axis(entries, values, axis=2, mode='promise_in_bounds')
 
 
 def cumulative_histogram(values: Array) -> Array:
-    """How many values [B, C, S] uint8 are at most 0 .. 255: [B, C, 256] int32."""
+    """Counts the values [B, C, S] uint8 that are at most 0 .. 255: [B, C, 256] int32."""
     if by_products():
         return jnp.sum(values[..., None] <= jnp.arange(256, dtype=jnp.uint8), axis=2, dtype=jnp.int32)
     return jnp.cumsum(_histogram(values), axis=-1)
@@ -45,8 +59,8 @@ def cumulative_histogram(values: Array) -> Array:
 def as_one_batch(function: Callable[..., Tree]) -> Callable[..., Tree]:
     """Makes vmap of a function of batches call it once, on a single longer batch.
 
-    `function` maps arrays [B, ...] to a tree of arrays [B, ...]. Under vmap over V such batches it gets arrays
-    [V * B, ...], instead of an extra axis.
+    `function` maps arrays [B, ...] to a tree of arrays [B, ...]. Under vmap over V such batches it gets arrays [V * B,
+    ...], instead of an extra axis.
     """
     merged = jax.custom_batching.custom_vmap(function)
 
@@ -65,7 +79,7 @@ def as_one_batch(function: Callable[..., Tree]) -> Callable[..., Tree]:
 
 @as_one_batch  # a scatter with a batch axis takes twice as long
 def _histogram(values: Array) -> Array:
-    """Counts [B, C, 256] int32 of values [B, C, S] uint8."""
+    """Counts values [B, C, S] uint8: [B, C, 256] int32."""
     batch, channels, _ = values.shape
     start = 256 * jnp.arange(batch * channels).reshape(batch, channels, 1)
     counts = jnp.zeros(batch * channels * 256, jnp.int32)
@@ -74,7 +88,7 @@ def _histogram(values: Array) -> Array:
 
 
 def by_products() -> bool:
-    """Whether programs are written for a TPU."""
+    """Returns True if programs are written for a TPU, and lookups are products."""
     return machine.platform() == 'tpu'
 
 
@@ -83,29 +97,32 @@ def _one_hot(index: Array, size: int) -> Array:
 
 
 def _exact(subscripts: str, one_hot: Array, values: Array) -> Array:
-    """The product of one-hot rows and integers of -256 .. 256, of their type."""
+    """Multiplies one-hot rows with integers of -256 .. 256 and returns the integers' type."""
     product = jnp.einsum(subscripts, one_hot, values.astype(jnp.bfloat16), preferred_element_type=jnp.float32)
     return product.astype(values.dtype)
 
 
-# --- what a CPU leaves out: images that no operation changes, and steps that no image needs
+# --- what a CPU skips: images that no operation changes, and steps that no image needs
 #
-# With `mc`, half of the images stay as they are, and each of the others needs one step of three. So a CPU sorts a batch
-# by operation and takes block by block, and a block makes those steps alone that one of its images needs. A GPU or TPU
-# would wait for loops and conditions that depend on what was drawn, and makes all steps for all images.
+# With `mc`, half of the images stay as they are, and each of the remaining ones needs one of three steps. So a CPU
+# sorts a batch by operation, works block by block, and takes only the steps that an image of the block needs. A GPU or
+# TPU would wait for loops and conditions that depend on random draws, so it takes all steps for all images.
 
 BLOCK = 16  # images
 
 
 def changed(
-    change: Callable[..., Array], alike: Sequence[str], variant: Variant, planes: Array, op: Array, *others: Array
+    change: Callable[..., Array], ranking: Sequence[str], variant: Variant, planes: Array, op: Array, *others: Array
 ) -> Array:
-    """Applies to every image its operation; on a CPU only to the images that an operation changes, in blocks.
+    """Applies its operation to every image; on a CPU only to the images that an operation changes, in blocks.
 
     Args:
       change: (planes, op, *others), each with any length of the leading axis -> the images after their operations.
-      alike: the names of the operations, ordered so that those with the same steps are adjacent, Identity last.
-      planes, op, others: [B, C, H, W] uint8; [B] int32, index into variant.operations; [B, ...].
+      ranking: the names of the operations, ordered so that those with the same steps are adjacent, Identity last.
+      variant: the RandAugment variant.
+      planes: [B, C, H, W] uint8.
+      op: [B] int32, index into variant.operations.
+      *others: further arguments of `change` [B, ...].
     """
     if not _skips():
         return change(planes, op, *others)
@@ -113,7 +130,7 @@ def changed(
     @as_one_batch  # the loops of several batches under vmap would all be as long as the longest
     def result(planes: Array, op: Array, *others: Array) -> Array:
         same = is_one_of(op, ('Identity',), variant)
-        ranks = jnp.asarray([alike.index(name) for name in variant.operations])
+        ranks = jnp.asarray([ranking.index(name) for name in variant.operations])
         order, at_once = jnp.argsort(ranks[op]), min(BLOCK, len(op))
 
         def block(i: Array, result: Array) -> Array:
@@ -127,12 +144,18 @@ def changed(
 
 
 def if_any(needed: Array, step: Callable[[], Tree], skipped: Callable[[], Tree]) -> Tree:
-    """`step()` if any of `needed` [B] bool is true; else `skipped()`, which must give the same where none is needed."""
+    """Takes a step if any image needs it.
+
+    Args:
+      needed: [B] bool.
+      step: the step.
+      skipped: replaces the step, with the same result if no image needs it.
+    """
     return lax.cond(jnp.any(needed), step, skipped) if _skips() else step()
 
 
 def is_one_of(op: Array, names: Collection[str], variant: Variant) -> Array:
-    """Whether the operations `op` are among `names`: bool of the shape of `op`."""
+    """Returns whether the operations `op` are among `names`: bool of the shape of `op`."""
     return jnp.asarray(np.isin(variant.operations, tuple(names)))[op]
 
 

@@ -1,12 +1,10 @@
 """One RandAugment operation per image, with given parameters.
 
-Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its parameters. Nothing
+Images are planes here, [B, C, H, W] uint8 with C = 1 or 3, and every image of a batch has its own parameters. Nothing
 branches on a parameter: each operation is a gather (`geometry`), a table of 256 values or a blend with a degenerate
-image, and every image goes through one of each, or on a CPU through those that it needs (`lookups`). Results are
+image. Every image goes through one of each, or on a CPU only through those that it needs (`lookups`). Results are
 bit-identical to Pillow's (tested against 13.0 on x86-64), except for FedMatch's shears, see `geometry.bicubic`.
 """
-
-from __future__ import annotations
 
 from functools import partial
 
@@ -22,22 +20,38 @@ HISTOGRAM, GRAYS = ('AutoContrast', 'Equalize'), ('Color', 'Contrast')
 LOOKS = (*HISTOGRAM, *GRAYS, 'Sharpness')
 
 
-def tables_of(planes: Array, op: Array, v: Array, variant: Variant) -> Array:
-    """The tables [B, C, 256] uint8 of AutoContrast, Equalize, Invert, Posterize and Solarize, else the identity."""
+def point_tables(planes: Array, op: Array, v: Array, variant: Variant) -> Array:
+    """Builds the tables of AutoContrast, Equalize, Invert, Posterize and Solarize; other operations have the identity.
+
+    Args:
+      planes: [B, C, H, W] uint8.
+      op: [B] int32, index into variant.operations.
+      v: [B] int32, the level.
+      variant: the RandAugment variant.
+
+    Returns:
+      The tables [B, C, 256] uint8.
+    """
     table = jnp.asarray(tables.points(variant))[op, v]  # [B, 256]
     table = jnp.broadcast_to(table[:, None], (*planes.shape[:2], 256))
 
-    def looked() -> Array:
+    def with_histogram() -> Array:
         total = lookups.cumulative_histogram(planes.reshape(*planes.shape[:2], -1))
         stretched, equalized = (lookups.is_one_of(op, (name,), variant)[:, None, None] for name in HISTOGRAM)
         return jnp.where(stretched, _autocontrast(total), jnp.where(equalized, _equalize(total), table))
 
-    return lookups.if_any(lookups.is_one_of(op, HISTOGRAM, variant), looked, lambda: table)
+    return lookups.if_any(lookups.is_one_of(op, HISTOGRAM, variant), with_histogram, lambda: table)
 
 
 def degenerates(planes: Array, op: Array, variant: Variant) -> Array:
-    """The images with which Brightness, Color, Contrast and Sharpness blend: black, the gray image, its mean, a blur;
-    black for all other operations.
+    """Computes the images with which Brightness, Color, Contrast and Sharpness blend.
+
+    They are black, the gray image, its mean, and a blur; black for all other operations.
+
+    Args:
+      planes: [B, C, H, W] uint8.
+      op: [B] int32, index into variant.operations.
+      variant: the RandAugment variant.
     """
     color, contrast, sharpness = (
         lookups.is_one_of(op, (name,), variant)[:, None, None, None] for name in (*GRAYS, 'Sharpness')
@@ -56,16 +70,16 @@ def degenerates(planes: Array, op: Array, variant: Variant) -> Array:
 
 
 def _quotient(numerator: Array, denominator: Array) -> Array:
-    """Floor of a quotient of non-negative int32, exact where it is at most a few hundred.
+    """Computes the floor of a quotient of non-negative int32, exact where it is at most a few hundred.
 
-    Single-precision division is many times faster than integer division. The added half keeps the quotient at least
-    0.5 / denominator away from every integer, so that rounding cannot cross one.
+    Single-precision division is many times faster than integer division. The added half keeps the quotient at least 0.5
+    / denominator away from every integer, so that rounding cannot cross one.
     """
     return ((numerator.astype(jnp.float32) + 0.5) / denominator.astype(jnp.float32)).astype(jnp.int32)
 
 
 def _autocontrast(total: Array) -> Array:
-    """The table of PIL.ImageOps.autocontrast, [..., 256] uint8, from cumulative counts [..., 256]."""
+    """Computes the table of PIL.ImageOps.autocontrast, [..., 256] uint8, from cumulative counts [..., 256]."""
     values = jnp.arange(256)
     low = jnp.sum(total == 0, axis=-1, keepdims=True)
     high = jnp.sum(total < total[..., -1:], axis=-1, keepdims=True)
@@ -78,7 +92,7 @@ def _autocontrast(total: Array) -> Array:
 
 
 def _equalize(total: Array) -> Array:
-    """The table of PIL.ImageOps.equalize, [..., 256] uint8, from cumulative counts [..., 256]."""
+    """Computes the table of PIL.ImageOps.equalize, [..., 256] uint8, from cumulative counts [..., 256]."""
     values = jnp.arange(256)
     below = jnp.concatenate([jnp.zeros_like(total[..., :1]), total[..., :-1]], axis=-1)
     below_highest = jnp.max(jnp.where(total < total[..., -1:], total, 0), axis=-1, keepdims=True)
@@ -88,7 +102,7 @@ def _equalize(total: Array) -> Array:
 
 
 def _luma(planes: Array) -> Array:
-    """Gray values [B, 1, H, W] uint8 of planes [B, C, H, W], as PIL converts RGB to L."""
+    """Computes gray values [B, 1, H, W] uint8 of planes [B, C, H, W], as PIL converts RGB to L."""
     if planes.shape[1] == 1:
         return planes
     red, green, blue = (planes[:, i : i + 1].astype(jnp.int32) for i in range(3))
@@ -96,7 +110,7 @@ def _luma(planes: Array) -> Array:
 
 
 def _smooth(planes: Array) -> Array:
-    """PIL.ImageFilter.SMOOTH of [B, C, H, W] uint8: the 3x3 mean with center weight 5; border pixels are unchanged."""
+    """Applies PIL.ImageFilter.SMOOTH to [B, C, H, W] uint8: 3x3 mean, center weight 5; border pixels are unchanged."""
     height, width = planes.shape[2:]
     wide = jnp.pad(planes, ((0, 0), (0, 0), (1, 1), (1, 1))).astype(jnp.int32)
     rows = wide[..., :-2, :] + wide[..., 1:-1, :] + wide[..., 2:, :]
@@ -106,14 +120,14 @@ def _smooth(planes: Array) -> Array:
     return jnp.where((y > 0) & (y < height - 1) & (x > 0) & (x < width - 1), mean, planes)
 
 
-# Operations that need the same steps stand together.
-_ALIKE = (*LOOKS, 'Brightness', 'CutoutConst', 'Invert', 'Posterize', 'Solarize', *geometry.MOVES, 'Identity')
+# Operations that need the same steps are adjacent.
+_RANKING = (*LOOKS, 'Brightness', 'CutoutConst', 'Invert', 'Posterize', 'Solarize', *geometry.MOVES, 'Identity')
 
 
 def randaugment(
     planes: Array, op: Array, v: Array, sign: Array, applied: Array, variant: Variant, center: Array | None = None
 ) -> Array:
-    """One operation per image.
+    """Applies one operation to each image.
 
     Args:
       planes: [B, C, H, W] uint8; with `variant.alpha` [B, C + 1, H, W], the last channel 0 or 255.
@@ -121,22 +135,23 @@ def randaugment(
       v: [B] int32 in variant.first .. variant.levels - 1, the strength.
       sign: [B] int32, 1 or -1: the direction, if the operation has one.
       applied: [B] bool; False leaves an image unchanged.
+      variant: the RandAugment variant.
       center: [B, 2] float32, for CutoutConst, as in `geometry.cutout`; needed only by variants that have it.
     """
     op = jnp.where(applied, op, variant.place('Identity'))
     negative = (sign < 0).astype(jnp.int32)
     others = (v, negative) if center is None else (v, negative, center)
-    return lookups.changed(partial(_change, variant), _ALIKE, variant, planes, op, *others)
+    return lookups.changed(partial(_change, variant), _RANKING, variant, planes, op, *others)
 
 
 def _change(
     variant: Variant, planes: Array, op: Array, v: Array, negative: Array, center: Array | None = None
 ) -> Array:
-    """`randaugment`, with Identity as the `op` where not applied, and `negative` [B] int32, 1 for sign -1."""
+    """Does the work of `randaugment`, with Identity as `op` if not applied, and `negative` [B] int32, 1 for sign -1."""
     colors, alpha = (planes[:, :-1], planes[:, -1:]) if variant.alpha else (planes, None)
 
-    # At most one of the three steps changes an image, so the inputs of the other two can be computed from `planes`.
-    table = tables_of(colors, op, v, variant)
+    # At most one of the three steps changes an image, so the inputs of all three can be computed from `planes`.
+    table = point_tables(colors, op, v, variant)
     degenerate = degenerates(colors, op, variant)
 
     mixes, rows = tables.blends(variant)
@@ -176,9 +191,10 @@ def _change(
 
 
 def _by_tables(row: Array, degenerate: Array, image: Array, table: Array, mixes: np.ndarray) -> Array:
-    """The entry `table` [B, C, 256] uint8 has for each value of `image`, blended with `degenerate`.
+    """Returns the entry that `table` [B, C, 256] uint8 has for each value of `image`, blended with `degenerate`.
 
-    `row` [B, 1, 1, 1] or of every pixel, int32: of `mixes` [rows, 256, 256] uint8, where a value blends with another.
+    `row` [B, 1, 1, 1] or for every pixel, int32: index into `mixes` [rows, 256, 256] uint8, where a value blends with
+    another one.
     """
     values = image.reshape(*image.shape[:2], -1).astype(jnp.int32)
     mapped = lookups.table(values, table).reshape(image.shape)
@@ -187,9 +203,9 @@ def _by_tables(row: Array, degenerate: Array, image: Array, table: Array, mixes:
 
 
 def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, variant: Variant) -> Array:
-    """Tables and blends in one: tables are for differences from 0.
+    """Applies tables and blends in one step: tables are for differences from 0.
 
-    `row` [B, 1, 1, 1] int32 is one of `tables.blends`; an image of another row than 0 has the identity as its table.
+    `row` [B, 1, 1, 1] int32 is one of `tables.blends`; images whose row is not 0 have the identity as their table.
     """
     steps, lifted = tables.differences(variant)
     blends = row > 0
@@ -198,6 +214,6 @@ def _by_differences(row: Array, degenerate: Array, image: Array, table: Array, v
     entries = jnp.pad(table.astype(jnp.int16), ((0, 0), (0, 0), (255, 0)))
     entries = jnp.where(blends[..., 0], jnp.asarray(steps)[row[..., 0, 0]], entries)  # [B, C, 511]
     step = lookups.table(place.reshape(*table.shape[:2], -1), entries).reshape(place.shape).astype(jnp.int32)
-    for of_row, at, first in lifted:
-        step += (row == of_row) & (place == at) & (degenerate >= first)
+    for blend_row, at, first in lifted:
+        step += (row == blend_row) & (place == at) & (degenerate >= first)
     return jnp.clip(degenerate + step, 0, 255).astype(jnp.uint8)

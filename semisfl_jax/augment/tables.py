@@ -1,11 +1,9 @@
 """Constant tables of a RandAugment variant, computed on the host with Pillow's arithmetic.
 
-All parameters of the operations are discrete, so what Pillow computes in double or single precision for a parameter is
-computed here once, with NumPy, and the device only looks it up. The axes of a variant's tables are its O operations,
-then its V levels, then the signs 1 and -1.
+All parameters of the operations are discrete. NumPy computes here once what Pillow computes in double or single
+precision for a parameter, and the device only looks it up. The axes of a variant's tables are its O operations, then
+its V levels, then the signs 1 and -1.
 """
-
-from __future__ import annotations
 
 import functools
 import math
@@ -15,12 +13,12 @@ import numpy as np
 
 from semisfl_jax.augment.variants import ENHANCERS, SHEARS, Variant
 
-OUTSIDE = -9  # instead of a coordinate: outside the image, black
+OUTSIDE = -9  # in place of a coordinate outside the image: black
 BICUBIC_STEPS = 60  # FedMatch's shears move by multiples of 1/60 pixel, because slopes are multiples of 1/30
 
 
 def _matrix(name: str, value: float, height: int, width: int) -> tuple[float, ...]:
-    """The six numbers of PIL.Image.transform(AFFINE), which maps an output position to an input position."""
+    """Returns the six numbers of PIL.Image.transform(AFFINE), which maps an output position to an input position."""
     match name:
         case 'Rotate':  # as in PIL.Image.rotate, including its rounding
             angle = -math.radians(value % 360.0)
@@ -40,7 +38,7 @@ def _matrix(name: str, value: float, height: int, width: int) -> tuple[float, ..
 
 @functools.cache
 def affine(variant: Variant, height: int, width: int) -> np.ndarray:
-    """Affine maps of every operation, [O, V, 2, 6] int32 in 16.16 fixed point.
+    """Computes the affine maps of every operation, [O, V, 2, 6] int32 in 16.16 fixed point.
 
     A row (a, b, c, d, e, f) maps output pixel (x, y) to input pixel ((ax + by + c) >> 16, (dx + ey + f) >> 16), as
     affine_fixed in Pillow's Geometry.c does; the half-pixel offset of pixel centers is included in c and f. Operations
@@ -51,7 +49,7 @@ def affine(variant: Variant, height: int, width: int) -> np.ndarray:
         kind = 'Identity' if name in SHEARS and variant.shears != 'nearest' else name
         for v in range(variant.levels):
             for j, sign in enumerate((1, -1)):
-                value = variant.number(name, v, height if name == 'TranslateY' else width, sign)
+                value = variant.parameter(name, v, height if name == 'TranslateY' else width, sign)
                 a, b, c, d, e, f = _matrix(kind, value, height, width)
                 row = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
                 table[i, v, j] = [math.floor(number * 65536.0 + 0.5) for number in row]
@@ -69,10 +67,10 @@ class Shears(NamedTuple):
 
 @functools.cache
 def shears(variant: Variant, height: int, width: int) -> Shears:
-    """The shears of an interpolating variant, as computed by ImagingGenericTransform in Pillow's Geometry.c.
+    """Computes the shears of an interpolating variant, like ImagingGenericTransform in Pillow's Geometry.c.
 
-    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbors matter. Pillow mixes them in doubles
-    and truncates, so if the exact value is an integer, rounding errors decide. With two neighbors all cases fit into a
+    A shear moves along one axis, so two (bilinear) or four (bicubic) neighbors matter. Pillow mixes them in doubles and
+    truncates, so if the exact value is an integer, rounding errors decide. With two neighbors all cases fit into a
     table, and results equal Pillow's. With four, results are the truncated exact values (see `geometry.bicubic`).
     """
     y, x = np.mgrid[:height, :width] + 0.5
@@ -81,7 +79,7 @@ def shears(variant: Variant, height: int, width: int) -> Shears:
     for name in SHEARS:
         for v in range(variant.levels):
             for j, sign in enumerate((1, -1)):
-                slope = variant.number(name, v, 1, sign)
+                slope = variant.parameter(name, v, 1, sign)
                 at, size = (x + slope * y, width) if name == 'ShearX' else (slope * x + y, height)
                 inside = (at >= 0) & (at < size)
                 low = np.floor(at - 0.5)
@@ -103,12 +101,12 @@ def shears(variant: Variant, height: int, width: int) -> Shears:
 
 @functools.cache
 def points(variant: Variant) -> np.ndarray:
-    """The value tables of Invert, Posterize and Solarize, [O, V, 256] uint8; the identity for all other operations."""
+    """Computes the value tables of Invert, Posterize and Solarize, [O, V, 256] uint8; others have the identity."""
     values = np.arange(256)
     table = np.broadcast_to(values, (len(variant.operations), variant.levels, 256)).astype(np.uint8)
     for i, name in enumerate(variant.operations):
         for v in range(variant.levels):
-            value = variant.number(name, v, 1, 1)
+            value = variant.parameter(name, v, 1, 1)
             if name == 'Invert':
                 table[i, v] = 255 - values
             elif name == 'Posterize':
@@ -120,17 +118,17 @@ def points(variant: Variant) -> np.ndarray:
 
 @functools.cache
 def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
-    """PIL.Image.blend(degenerate, image, factor) for every factor of a variant.
+    """Computes PIL.Image.blend(degenerate, image, factor) for every factor of a variant.
 
-    Single precision with every step rounded, as in Blend.c. Tabulated because a compiler that fuses the product and
-    the sum into one instruction would get some of the results wrong.
+    Single precision with every step rounded, as in Blend.c. It is tabulated because a compiler that fuses the product
+    and the sum into one instruction would get some of the results wrong.
 
     Returns:
-      Tables [U, 256 degenerate, 256 image] uint8, where row 0 is `image`; and the row of each operation,
-      [O, V, 2] int32, 0 for operations that do not blend.
+      Tables [U, 256 degenerate, 256 image] uint8, where row 0 is `image`; and the row of each operation, [O, V, 2]
+      int32, 0 for operations that do not blend.
     """
     drawn = [(name, v, j) for name in ENHANCERS for v in range(variant.first, variant.levels) for j in range(2)]
-    factor = {case: variant.number(case[0], case[1], 1, 1 - 2 * case[2]) for case in drawn}
+    factor = {case: variant.parameter(case[0], case[1], 1, 1 - 2 * case[2]) for case in drawn}
     factors = sorted(set(factor.values()) - {1.0})
     image = np.arange(256, dtype=np.int32)
     degenerate = image[:, None]
@@ -145,19 +143,17 @@ def blends(variant: Variant) -> tuple[np.ndarray, np.ndarray]:
     return table, rows
 
 
-class Differences(NamedTuple):
-    """`blends` in another form: the degenerate value plus a number that depends on the difference alone, clipped.
-
-    Almost alone: single precision is coarser for larger sums, and lifts some of them, just below an integer, onto it.
-    """
-
-    steps: np.ndarray  # [U, 511] int16, by image - degenerate + 255
-    lifted: list[tuple[int, int, int]]  # row, image - degenerate + 255, lowest degenerate value of those one higher
-
-
 @functools.cache
-def differences(variant: Variant) -> Differences:
-    """The table of `blends`, [U, 256, 256], as U * 511 differences and a few exceptions."""
+def differences(variant: Variant) -> tuple[np.ndarray, list[tuple[int, int, int]]]:
+    """Computes the table of `blends` in short: the degenerate value plus a number of the difference, clipped.
+
+    There are exceptions: single precision is coarser for larger sums, and lifts some that are just below an integer
+    onto it.
+
+    Returns:
+      The numbers [U, 511] int16, by image - degenerate + 255; and the exceptions: row, image - degenerate + 255, and
+      the lowest degenerate value whose number is one higher.
+    """
     blended, _ = blends(variant)
     steps, lifted = np.empty((len(blended), 511), np.int16), []
     for row, table in enumerate(blended.astype(int)):
@@ -169,12 +165,12 @@ def differences(variant: Variant) -> Differences:
             steps[row, place] = seen[0]
             if (higher := np.flatnonzero(seen > seen[0])).size:
                 lifted.append((row, place, int(degenerate[unclipped][higher[0]])))
-    return Differences(steps, lifted)
+    return steps, lifted
 
 
 @functools.cache
 def autocontrast_shortfalls() -> np.ndarray:
-    """Where PIL.ImageOps.autocontrast is one below the exact stretch, [256 lowest, 256 highest] uint32.
+    """Marks where PIL.ImageOps.autocontrast is one below the exact stretch, [256 lowest, 256 highest] uint32.
 
     Pillow stretches value i to int(i * scale + offset), in doubles: floor(255 (i - lowest) / (highest - lowest)),
     except that some exact quotients q come out as q - 1. Bit q & 31 marks them; no two exact quotients of one pair that

@@ -1,6 +1,4 @@
-"""Validation of a configuration: every key as its table says, then combinations of keys."""
-
-from __future__ import annotations
+"""Validates a configuration: first every key by its table, then combinations of keys."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -9,15 +7,14 @@ from typing import Any
 from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms, augment, costs, models
-from semisfl_jax.algorithms.method import FEATURES, Method
+from semisfl_jax.algorithms.method import Method
 from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.config import failures, keys, load
+from semisfl_jax.base import hosts, machine
+from semisfl_jax.base.errors import UserError, use_one_of
+from semisfl_jax.base.keys import check_value
+from semisfl_jax.config import failures, keys, load, schema
 from semisfl_jax.config.resolve import flatten, indivisible
-from semisfl_jax.configs import default
-from semisfl_jax.core import hosts
-from semisfl_jax.core.errors import UserError, several, use_one_of
-from semisfl_jax.core.hparams import shared_defaults
-from semisfl_jax.core.keys import check_value
+from semisfl_jax.core import hparams
 from semisfl_jax.data import partition
 from semisfl_jax.tasks import DENSE
 
@@ -28,9 +25,10 @@ def check(config: ConfigDict) -> None:
     """Checks everything that can be checked without data or a model.
 
     Raises:
-      UserError: for the first key or value that is unknown, of the wrong type, out of range, or in conflict with
-        another one.
+      UserError: for the first key or value that is unknown, of the wrong type, out of range, or conflicts with another;
+        or for a setting of JAX with which nothing trains.
     """
+    machine.check_settings()
     if not isinstance(config, ConfigDict):
         raise UserError(f"{config!r} is not a configuration; write get_config('digits'), or ConfigDict(DICTIONARY)")
     flat = flatten(config)
@@ -66,23 +64,25 @@ def _refuse(faults: Iterator[str]) -> None:
 
 
 def unused(method: Method) -> dict[str, Any]:
-    """Keys that a method does not use, with their defaults (flat, lists for tuples): those of features it lacks, and
-    the options of other methods except those that any run may set. Changing one of them is an error."""
-    defaults = keys.defaults() | shared_defaults()
-    features = {key: defaults[key] for name, used in FEATURES.items() if name not in method.uses for key in used}
-    options = {
-        key: field.default
-        for key, field in option_fields().items()
-        if key.partition('.')[0] != method.option_group and not field.metadata['ignorable']
+    """Returns the keys that a method does not use, with their defaults (as in JSON, of a round as in HParams).
+
+    These are the keys of features it lacks, and the options of other methods except those that any run may set.
+    Changing one of them is an error.
+    """
+    fields, options = {**keys.fields(), **hparams.KEYS}, option_fields()
+    return {
+        key: keys.as_json(field.default)
+        for key, field in fields.items()
+        if field.metadata['feature'] not in ('', *method.uses)
+        or (key in options and key.partition('.')[0] != method.option_group and not field.metadata['ignorable'])
     }
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in (features | options).items()}
 
 
 def _faults_of_seeds(seed: int, seeds: list) -> Iterator[str]:
     for value in seeds:
         if type(value) is not int:
             yield f'seeds holds {value!r}, which is not an integer; write --config.seeds=0,1,2'
-        if not 0 <= value <= default.LARGEST_SEED:
+        if not 0 <= value <= schema.LARGEST_SEED:
             yield f'seeds holds {value}: a seed must be in 0 .. 2**32 - 1'
         if seeds.count(value) > 1:
             yield f'seeds holds {value} more than once; give each seed once'
@@ -91,7 +91,7 @@ def _faults_of_seeds(seed: int, seeds: list) -> Iterator[str]:
 
 
 def _faults_of_sizes(flat: Mapping[str, Any]) -> Iterator[str]:
-    """Of pairs of numbers of which one bounds the other."""
+    """Yields faults in pairs of numbers where one bounds the other."""
     active, clients = flat['federation.num_active'], flat['federation.num_clients']
     if active > clients:
         yield f'federation.num_active={active} is more than federation.num_clients={clients}; lower it'
@@ -113,7 +113,7 @@ def _faults_of_optimization(flat: Mapping[str, Any]) -> Iterator[str]:
         yield "nesterov=True belongs to optimizer='sgd'; with 'adam' use nesterov=False"
 
 
-# --- devices and processes; the devices themselves are not queried
+# --- devices and processes, checked without querying the devices
 
 
 def _faults_of_devices(flat: dict[str, Any]) -> Iterator[str]:
@@ -129,7 +129,7 @@ def _faults_of_devices(flat: dict[str, Any]) -> Iterator[str]:
 
 
 def _faults_of_processes(flat: dict[str, Any]) -> Iterator[str]:
-    """Configurations differ between processes only in `process_id`, so all processes find the same mistakes here."""
+    """Yields faults in the keys of processes; only `process_id` differs between them, so all find the same ones."""
     coordinator, count, process_id = (
         flat[f'parallel.{name}'] for name in ('coordinator', 'num_processes', 'process_id')
     )
@@ -157,22 +157,23 @@ def _faults_of_method(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     for key, value in unused(method).items():
         if key in flat and flat[key] not in (value, 'auto'):  # 'auto' is resolved to the default
             advice = f'at {value}' if value != '' else 'empty'
-            code = ", or leave out ':code'" if default.CODE.items() <= flat.items() else ''
+            code = ", or leave out ':code'" if flat['k_s_rule'] == 'code' else ''
             yield f'{key}={flat[key]} is not an option of {method.name}; leave it {advice}{code}'
-    objective, shared = flat['local.objective'], shared_defaults()
-    if flat['pseudo_labels'] != shared['pseudo_labels'] and method.labels_alone(flat):
-        leave = f"leave it at '{shared['pseudo_labels']}'"
+    objective, default = flat['local.objective'], hparams.KEYS['pseudo_labels'].default
+    if flat['pseudo_labels'] != default and method.labels_alone(flat):
+        leave = f"leave it at '{default}'"
         yield f"pseudo_labels='{flat['pseudo_labels']}': clients with local.objective='{objective}' make none; {leave}"
-    for feature, needed in (('uda', 'uda'), ('mean teacher', 'mean_teacher')):
-        for key in FEATURES[feature] if feature in method.uses and objective != needed else ():
-            if flat[key] != shared[key]:
-                yield f"{key}={flat[key]} needs local.objective='{needed}', not '{objective}'"
+    of_objectives = {'uda': 'uda', 'mean teacher': 'mean_teacher'}  # feature -> the objective that reads its keys
+    for key, field in hparams.KEYS.items() if 'objective' in method.uses else ():
+        needed = of_objectives.get(field.metadata['feature'], objective)
+        if objective != needed and flat[key] != field.default:
+            yield f"{key}={flat[key]} needs local.objective='{needed}', not '{objective}'"
     if (steps := flat['local.steps']) not in ('auto', method.steps) and not flat['local.epochs']:
         yield f"local.steps='{steps}' counts the iterations of passes; set local.epochs, or leave it at 'auto'"
 
 
 def _faults_of_tasks(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
-    """Of data and model, which are dense for a method of dense tasks alone."""
+    """Yields faults of data and model, which must be dense exactly where the method trains dense tasks."""
     name, named, dense = flat['model.name'], tuple(flat['data.tasks']), models.DENSE_ARCHITECTURES
     if not method.dense:
         if name in dense:
@@ -182,11 +183,11 @@ def _faults_of_tasks(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
     if not named:
         yield (
             f'data.tasks is empty, but {method.name} trains dense tasks: name some, such as '
-            "--config.data.tasks=\"('semseg','depth')\", with a data set that has them (configs/digit_scenes.py)"
+            '--config.data.tasks=semseg,depth, with a data set that has them (configs/digit_scenes.py)'
         )
     for task in named:
         if task not in DENSE:
-            yield f"data.tasks: '{task}' is unknown; {several('data.tasks', task) or use_one_of(task, DENSE)}"
+            yield f"data.tasks: '{task}' is unknown; {use_one_of(task, DENSE)}"
         if named.count(task) > 1:
             yield f"data.tasks names '{task}' twice; name each task once"
     if every := flat['diagnostics_every']:
@@ -197,10 +198,10 @@ def _faults_of_tasks(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _faults_of_labels(method: Method, flat: Mapping[str, Any]) -> Iterator[str]:
-    """Of labels, which must exist where the method trains on them."""
+    """Yields faults of labels, which must exist where the method trains on them."""
     name, total, client_labels = method.name, flat['data.num_labeled'], flat['data.client_labels']
     mu, k_s, labels_only = flat['federation.mu'], flat['k_s'], method.labels_alone(flat)
-    who = "local.objective='supervised'" if 'objective' in method.uses else name  # of those who train on labels alone
+    who = "local.objective='supervised'" if 'objective' in method.uses else name  # subject of messages on `labels_only`
     needs = ', '.join(f'{key}={value}' for key, value in method.needs.items())
     needs = f' ({name} needs {needs})' if needs else ''
     labels_at_clients = client_labels > 0 and mu > 0

@@ -1,74 +1,28 @@
 """Parses command-line arguments into a configuration; every mistake becomes a one-line error.
 
-At the end, what the commands beside training share: their help, and flags of their own.
+The last section runs the commands beside training.
 """
-
-from __future__ import annotations
 
 import ast
-import re
+import inspect
 import sys
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from absl import flags
-from ml_collections import ConfigDict, config_flags
+from ml_collections import ConfigDict
 
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, did_you_mean, exit_status, shorten
 from semisfl_jax.config import keys, load
-from semisfl_jax.core.errors import UserError, exit_status, first_line
 
-HELP = """\
-Trains an image classifier by semi-supervised split federated learning (SemiSFL) or by another method: a server with few
-labeled images, many clients with unlabeled ones. Some methods train on clients' labels, or dense tasks.
-
-    python launch.py --config=configs/NAME.py[:code] [--workdir=DIR] [--config.KEY=VALUE ...]
-
-If the package is installed without its repository: `semisfl` or `python -m semisfl_jax`, with --config=NAME.
-
-configurations
-{configs}
-
-studies: each makes a table or figure, most of them a paper's, from many runs (configs/studies/NAME.py:SCALE; smoke is
-  the smallest scale, and without one the command names all; --config.study_rows=ROW runs one row, see docs/studies.md)
-{studies}
-sweeps: each tunes several methods, with equal budgets (configs/sweeps/NAME.py:SCALE; smoke, cpu): {sweeps}
-
-options
-  --config=FILE[:code]  configuration; ':code' uses the settings of the authors' code instead of the paper's.
-                        Those listed above also work by name: --config=digits, --config=studies/table4:smoke
-  --config.KEY=VALUE    overrides a key; configs/default.py has them, docs/options.md those of single methods
-  --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
-  --help [KEY ...]      shows this text, or the default, meaning, values and readers of keys: --help federation.alpha;
-                        with --config=FILE also of those that your own file registers
-
-examples
-  python launch.py --config=configs/digits.py                              needs no download
-  python launch.py --config=configs/digits.py --config.algorithm=supervised_only --config.seed=1
-  python launch.py --config=configs/digits.py --config.seeds=0,1,2         three seeds in one program
-  python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
-  python launch.py --config=configs/stl10.py --config.data.fake=True       synthetic images, to test a machine
-  python launch.py --config=configs/studies/table4.py:smoke                a table of the paper, tried out in minutes
-
-outputs
-  metrics.jsonl     one line per round: losses, K_s, accuracy, costs     summary.json   final results
-  config.json       the full configuration                               partition.npz  which client holds which image
-  tensorboard/      the same metrics: tensorboard --logdir runs          checkpoints/   to resume from
-  diagnostics/      with config.diagnostics_every: arrays on pseudo-labels, queue and teacher
-  With several seeds, each has all of this in its own folder seed_N, and the summary.json above them has the means and
-  standard errors.
-
-Running the same command again resumes from the last checkpoint, and trains further if `rounds` has grown. Ctrl-C
-finishes the round, saves and stops; a second Ctrl-C stops at once. Exit status: 0 finished, 2 error in the command or
-the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM.
-"""
-
-
+LONGEST = 2**24  # bytes of a Python file
 STUDY, SWEEP = 'study', 'sweep'  # mark configurations of many runs; not command-line keys
 
 
 class Command(NamedTuple):
-    """What the user asked for."""
+    """The user's request."""
 
     config: ConfigDict  # locked
     name: str  # of the configuration file, without .py
@@ -76,9 +30,13 @@ class Command(NamedTuple):
     given: dict[str, Any]  # dotted keys overridden on the command line -> values
 
 
-def help_text(words: Sequence[str] = (), own: Sequence[str] = ()) -> str:
-    """The help: on keys or groups of keys if `words` names some; else with the first docstring line of every
-    configuration shipped with the package. `own`: configurations whose methods have keys, too.
+def help_text(text: str, words: Sequence[str] = (), own: Sequence[str] = ()) -> str:
+    """Returns the help: on the keys or groups in `words`, else on the command and the configurations of the package.
+
+    Args:
+      text: of the command, with places for `configs`, the first docstring line of each, and for `studies` and `sweeps`.
+      words: keys or groups of keys.
+      own: configurations whose methods have keys, too.
 
     Raises:
       UserError: one of `words` is no key, or one of `own` no configuration.
@@ -93,7 +51,7 @@ def help_text(words: Sequence[str] = (), own: Sequence[str] = ()) -> str:
             docstring = ast.get_docstring(ast.parse(path.read_text())) or ''
             lines.append(f'  configs/{path.name:<20}{docstring.splitlines()[0] if docstring else ""}')
     studies = textwrap.fill(_listed('studies'), 118, initial_indent='  ', subsequent_indent='  ')
-    return HELP.format(configs='\n'.join(lines), studies=studies, sweeps=_listed('sweeps'))
+    return text.format(configs='\n'.join(lines), studies=studies, sweeps=_listed('sweeps'))
 
 
 def _listed(folder: str) -> str:
@@ -101,78 +59,149 @@ def _listed(folder: str) -> str:
     return ', '.join(path.stem for path in files if 'def get_config' in path.read_text())
 
 
-# Names of rows, columns and methods without quotation marks, in which a space or a number is part of a name
-_NAMES = re.compile(r"""^(--?config\.(?:study_rows|study_columns|sweep_methods)=)([^'"]*[^'",])$""")
-
-
 def parse(argv: list[str], studies: bool = False) -> Command:
-    """Reads the command line `argv`, program name first; `studies`: whether the program can run studies and sweeps.
+    """Reads a command line.
+
+    Args:
+      argv: the command line, program name first.
+      studies: the program can run studies and sweeps.
 
     Raises:
       UserError: an unknown flag or key, a wrong type, a missing configuration file, or a study where a run is expected.
     """
-    try:
-        command = _parse(argv)
-    except flags.UnrecognizedFlagError as error:
-        near = keys.meant(error.flagname, keys.fields())
-        hint = f'; write --config.{near}=…' if near else ''
-        raise UserError(f'--{error.flagname} is not a flag{hint} (see --help)') from error
-    except flags.Error as error:
-        raise UserError(f'{str(error).splitlines()[0]} (see --help)') from error
-    for kind in (STUDY, SWEEP):
-        if kind in command.config and not studies:
-            raise UserError(f'{command.name} is a {kind} of many runs; give one run')
-    return command
-
-
-def _parse(argv: list[str]) -> Command:
-    values = flags.FlagValues()
-    flags.DEFINE_string('config', None, 'FILE[:code]', flag_values=values)
-    words = values(argv, known_only=True)[1:]
-    if not values.config:
-        raise UserError('--config is missing; write --config=digits, for example (see --help)')
-    name, colon, settings = values.config.partition(':')
-    path = load.find(name)
+    values, words = read_flags(argv[1:], {'config': str, 'workdir': str})
+    workdir = values.get('workdir', '')
+    if not values.get('config'):
+        raise UserError(f'--config is missing; write {typed(argv[0])} --config=digits, for example (see --help)')
+    file, colon, settings = values['config'].partition(':')
+    path = load.find(file)
     config = load.load_file(path, settings if colon else None)
-    types = keys.types(config)
-    known_keys = [key for key in types if key not in (STUDY, SWEEP)]
-    words = [_NAMES.sub(lambda found: f'{found[1]}{found[2]!r},', word) for word in words]
-    for word in words:  # absl would fail on unknown keys with a traceback
-        match = re.match(r'--?(?:no)?config\.([^=]*)', word)
-        if match and match[1] not in known_keys:
-            raise UserError(keys.unknown(match[1], known_keys, ' of this configuration'))
-    values = flags.FlagValues()
-    config_flags.DEFINE_config_dict('config', config, flag_values=values, sys_argv=['', *words])
-    flags.DEFINE_string('workdir', '', 'folder of the outputs', flag_values=values)
-    try:
-        unexpected = values(['', *words])[1:]
-    except flags.IllegalFlagValueError as error:
-        flag = re.match(r'flag (--config\.([^=]*)=.*?): ', str(error), re.DOTALL)
-        what = f'{flag[1]}: the value must be of type {types[flag[2]].__name__}' if flag else str(error)
-        raise UserError(what) from error
-    if unexpected:
-        raise UserError(f"'{unexpected[0]}' is not a flag; write --config.KEY=VALUE (see --help)")
-    given = config_flags.get_override_values(values['config'])
-    if not {STUDY, SWEEP} & set(config):  # whose runs have methods of their own
+    kinds = {key: kind for key, kind in keys.types(config).items() if key not in (STUDY, SWEEP)}
+    values, words = read_flags(words, {f'config.{key}': kind for key, kind in kinds.items()})
+    for word in words:
+        name = word.lstrip('-').partition('=')[0]
+        if name.startswith('config.'):
+            raise UserError(keys.unknown(name.removeprefix('config.'), kinds, ' of this configuration'))
+        key = keys.meant(name, kinds) or 'KEY'
+        raise UserError(f"'{word}' is not a flag; write --config.{key}=VALUE (see --help)")
+    given = {name.removeprefix('config.'): value for name, value in values.items()}
+    config.update_from_flattened_dict(given)
+    for kind in (STUDY, SWEEP):
+        if kind in config and not studies:
+            raise UserError(f'{path.stem} is a {kind} of many runs; give one run')
+    if not {STUDY, SWEEP} & set(config):  # their runs have methods of their own
         load.apply_setting(config, given=given.keys())
-    return Command(config, path.stem, values.workdir, given)
+    return Command(config.lock(), path.stem, workdir, given)
+
+
+# --- flags: --NAME=VALUE or --NAME VALUE; of a bool also --NAME and --noNAME
+
+# Without quotation marks their text is one name, which may have a comma or be a number
+_NAMES = ('config.study_rows', 'config.study_columns', 'config.sweep_methods')
+_READERS: dict[type, Callable[[str], Any]] = {
+    str: str,
+    int: int,
+    float: float,
+    bool: {'true': True, '1': True, 'false': False, '0': False}.__getitem__,
+}
+
+
+def read_flags(words: Sequence[str], kinds: Mapping[str, type]) -> tuple[dict[str, Any], list[str]]:
+    """Reads flags from the words of a command line; the last one of a name counts.
+
+    Args:
+      words: the words.
+      kinds: the type of each flag by name, 'config.lr'.
+
+    Returns:
+      The values of the flags that are there, by name, and the other words.
+
+    Raises:
+      UserError: a flag lacks its value, or it has another type.
+    """
+    values: dict[str, Any] = {}
+    others, rest = [], iter(words)
+    for word in rest:
+        flag, equals, text = word.partition('=')
+        name = flag[1:].removeprefix('-') if flag.startswith('-') else ''
+        if not equals and bool in (kinds.get(name), kinds.get(name.removeprefix('no'))):
+            values[name.removeprefix('no')] = name in kinds
+        elif name not in kinds:
+            others.append(word)
+        elif not equals and not (text := next(rest, '')):
+            raise UserError(f'{flag} has no value; write {flag}=VALUE (see --help)')
+        else:
+            values[name] = _value(name, text, kinds[name])
+    return values, others
+
+
+def _value(name: str, text: str, kind: type) -> Any:
+    """Returns the value of a type that a text stands for; raises UserError if it stands for none."""
+    if read := _READERS.get(kind):
+        try:
+            return read(text.lower() if kind is bool else text)
+        except (KeyError, ValueError) as error:
+            use = f'use {keys.TYPES[kind]} (see --help)'
+            raise UserError(f'--{name}={shorten(text)} has the wrong type; {use}') from error
+    if name in _NAMES and not {'"', "'"} & set(text):
+        return (text,)
+    try:
+        value = ast.literal_eval(text)
+    except (SyntaxError, ValueError):  # names without quotation marks
+        value = [part.strip() for part in text.split(',')] if kind is tuple else text
+    if kind is not tuple:
+        return value
+    return tuple(value) if isinstance(value, tuple | list) else (value,)
 
 
 # --- commands beside training
+#
+# A tool is a module: its docstring is the help, and its `run` takes a configuration, with the name of its file and
+# --workdir, or folders of runs. Arguments of `run` with a default are flags.
 
 
-def main(argv: list[str], text: str | None, command: Callable[[], None], needs_words: bool = False) -> int:
-    """Prints the help `text` if `argv` asks for it, and otherwise runs `command`; returns the exit status.
+def typed(program: str, name: str = '') -> str:
+    """Returns how a command was typed: 'semisfl plots', 'python -m semisfl_jax.plots', 'python launch.py'.
 
-    With `needs_words`, a command line without words is a mistake, before whose line the help is printed.
+    Args:
+      program: the first word of the command line.
+      name: of the command.
     """
-    asked = {'-h', '--help'} & set(argv)
+    stem = Path(program).stem
+    if stem == name:
+        return f'python -m semisfl_jax.{name}'
+    first = {'launch': 'python launch.py', '__main__': 'python -m semisfl_jax'}.get(stem, 'semisfl')
+    return f'{first} {name}'.rstrip()
+
+
+def run_tool(name: str, tool: Any, argv: Sequence[str]) -> int:
+    """Runs a tool, or prints its help if `argv` asks for it or for nothing.
+
+    Args:
+      name: of the command.
+      tool: its module.
+      argv: the command line, program first, without the name.
+
+    Returns:
+      The exit status.
+    """
+    program, *words = argv
 
     def run() -> None:
-        if asked or (needs_words and len(argv) < 2):
-            print(text)
-        if not asked:
-            command()
+        asked = {'-h', '--help'} & {*words}
+        if asked or not words:
+            print(tool.__doc__.replace(f'semisfl {name}', typed(program, name)))
+        if asked:
+            return
+        arguments = inspect.signature(tool.run).parameters
+        kinds = {key: type(each.default) for key, each in arguments.items() if each.default is not each.empty}
+        if 'config' in arguments:
+            values, others = read_flags(words, kinds)
+            command = parse([program, *others])
+            tool.run(command.config, command.name, command.workdir, **values)
+        else:
+            values, others = read_flags(words, kinds | {'import': str})
+            tool.run(_folders(others, values.pop('import', ''), [*kinds, 'import']), **values)
 
     try:
         return exit_status(run)
@@ -181,17 +210,13 @@ def main(argv: list[str], text: str | None, command: Callable[[], None], needs_w
         return 130
 
 
-def own_flags(values: flags.FlagValues, argv: Sequence[str], others: bool = True) -> list[str]:
-    """Reads the flags that `values` defines, the help of each completing 'must be …'; returns the other words.
-
-    `argv` is the command line, program name first; with `others` it may have other flags, which are among the words.
-
-    Raises:
-      UserError: one of them lacks its value, or has a wrong one; or there is another one that may not be.
-    """
-    try:
-        return values(argv, known_only=others)
-    except flags.Error as error:
-        wrong = re.match(r'flag (--(\w+)=.*?): ', str(error), re.DOTALL)
-        what = f'{wrong[1]}: must be {values[wrong[2]].help}' if wrong else first_line(error)
-        raise UserError(f'{what} (see --help)') from error
+def _folders(words: Sequence[str], module: str, flags: Sequence[str]) -> list[Path]:
+    """Returns the folders that a command line names; executes the file of --import, which registers methods, before."""
+    if wrong := [word for word in words if word.startswith('-')]:
+        name = wrong[0].lstrip('-').partition('=')[0]
+        raise UserError(f'--{name} is not a flag{did_you_mean(name, flags)} (see --help)')
+    if not words:
+        raise UserError('no run is named; give the folders of runs')
+    if module:
+        load.run_file(file_io.check_file(module, '--import', LONGEST))
+    return [file_io.expand_home(word, 'the folder') for word in words]

@@ -5,8 +5,6 @@ in split methods including the rows of the iterations before it failed. The cost
 and received by then. Failures are determined by the seed and the round, or by a trace; lateness also by the method.
 """
 
-from __future__ import annotations
-
 import functools
 import hashlib
 from typing import Any
@@ -14,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from semisfl_jax import algorithms, costs
-from semisfl_jax.core import file_io, rng
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.core import rng
 from semisfl_jax.core.supervised import SUPERVISED_METRICS
 from semisfl_jax.costs import Clients
 
@@ -27,12 +26,19 @@ Trace = dict[int, dict[int, float]]  # round (0-based) -> client -> share of its
 
 
 def can_happen(options: Any) -> bool:
-    """Whether `config.failures` allows any client to fail."""
+    """Returns whether `config.failures` allows any client to fail."""
     return bool(options.before or options.inside or options.trace or options.deadline_seconds)
 
 
-def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -> Clients:
-    """The clients of round `index`, from 0, with the failures of `config.failures` and lateness by `model` applied."""
+def apply_failures(options: Any, model: costs.CostModel, index: int, clients: Clients) -> Clients:
+    """Applies the failures of `config.failures`, and lateness, to the clients of a round.
+
+    Args:
+      options: `config.failures`.
+      model: the cost model, which decides who is late.
+      index: the round, from 0.
+      clients: the clients of the round.
+    """
     if options.trace:
         lost = read_trace(options.trace, options.trace_hash).get(index, {})
         done = np.array([lost.get(int(client), np.inf) for client in clients.ids])
@@ -47,25 +53,30 @@ def happen(options: Any, model: costs.CostModel, index: int, clients: Clients) -
 
 
 def lost_all(clients: Clients | None) -> bool:
-    """Whether no client took part until the end: each failed, or had no images."""
+    """Returns whether no client took part until the end: each failed, or had no images."""
     return clients is not None and not clients.survived.any()
 
 
-def of_survivors(metrics: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
-    """The metrics of a round; if `lost_all`, the clients' metrics are NaN."""
+def mask_lost_rounds(metrics: dict[str, np.ndarray], clients: Clients | None) -> dict[str, np.ndarray]:
+    """Returns the metrics of a round, with the clients' metrics NaN if `lost_all`.
+
+    Args:
+      metrics: metrics by name.
+      clients: the clients of the round; None counts as not lost.
+    """
     if not lost_all(clients):
         return metrics
     return {name: value if name in SERVER_METRICS else np.array(np.nan, np.float32) for name, value in metrics.items()}
 
 
 def _fail(clients: Clients, done: np.ndarray, never: np.ndarray) -> Clients:
-    """`done` [A]: the share of its iterations after which a client fails, infinite if it does not fail."""
+    """Fails clients after the share `done` [A] of their iterations; infinite: the client does not fail."""
     with np.errstate(invalid='ignore'):
         return costs.drop(clients, np.floor(done * clients.steps), never)
 
 
-def hash_of(path: str) -> str:
-    """SHA-256 (hexadecimal) of the content of a trace; UserError if it cannot be read."""
+def hash_trace(path: str) -> str:
+    """Returns the SHA-256 (hexadecimal) of the content of a trace; raises UserError if it cannot be read."""
     return hashlib.sha256(_text(path).encode()).hexdigest()
 
 
@@ -74,7 +85,11 @@ def read_trace(path: str, content_hash: str) -> Trace:
     """Reads a CSV file with the columns round (from 1), client (from 0), done.
 
     A line says that a client fails in a round after the share `done` of its iterations, 0 <= done < 1; with 0 it never
-    starts. `content_hash` is `hash_of(path)` when the run began: what was read then is read once.
+    starts. The result is cached by both arguments.
+
+    Args:
+      path: the file.
+      content_hash: `hash_trace(path)` when the run began.
 
     Raises:
       UserError: a file that cannot be read, or a malformed line.
@@ -124,10 +139,10 @@ def check(flat: dict[str, Any]) -> None:
     if before or inside:
         both = f'failures.before={before} and failures.inside={inside}'
         raise UserError(f'config.failures.trace={trace} already says which clients fail; leave {both} at 0')
-    found = hash_of(trace)
-    if content_hash not in ('', found):
+    current_hash = hash_trace(trace)
+    if content_hash not in ('', current_hash):
         raise UserError(f'config.failures.trace={trace} has changed; restore it, or use another --workdir')
-    for index, lost in read_trace(trace, found).items():
+    for index, lost in read_trace(trace, current_hash).items():
         if max(lost) >= clients:
             which = f'client {max(lost)} in round {index + 1}, beyond federation.num_clients={clients}'
             raise UserError(f'config.failures.trace={trace} names {which}; clients are numbered from 0')

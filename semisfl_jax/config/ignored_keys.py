@@ -1,10 +1,9 @@
-"""Keys that the method or another key makes idle: a command that sets one of them anyway is told so.
+"""Warns of keys that the user set and that the method or another key makes idle.
 
-They are not errors, because a study or a file may hold keys of all methods that it is used with. Most are said in the
-table of keys (`core.keys.key`: `part`, `objectives`, `idle`); here are those that follow from more than one key.
+They are not errors, because a study or a file may hold keys of all methods that it is used with. The table of keys
+declares most of them (`base.keys.key`: `part`, `objectives`, `idle`); this module adds those that follow from more than
+one key.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from typing import Any
@@ -13,35 +12,48 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import is_ours, option_fields
-from semisfl_jax.config import keys
+from semisfl_jax.base.keys import Field
+from semisfl_jax.config import checks, keys, load
 from semisfl_jax.config.resolve import flatten, k_s_rule
-from semisfl_jax.core.errors import warn
-from semisfl_jax.core.keys import Field, rules
 from semisfl_jax.data import partition
 from semisfl_jax.models import zoo
 from semisfl_jax.models.layers import FLOAT32
 
 _OF_PARTITION = ('min_images', 'max_images', 'min_labeled', 'classes_per_client', 'labeled_alpha')
 _OF_LABELS = ('labeled_partition', 'ignored_labeled')
-_STRONG = [key for key in keys.fields() if key.startswith('augment.') and rules(keys.fields()[key])['objectives']]
+_STRONG = [key for key in keys.fields() if key.startswith('augment.') and keys.fields()[key].metadata['objectives']]
 
 
-def warn_ignored_keys(config: ConfigDict, given: Iterable[str]) -> None:
-    """Warns of every dotted key of `given` that has no effect in a configuration, in a line for each reason, and of
-    clients that never train."""
+def changed(config: ConfigDict) -> list[str]:
+    """Returns the dotted keys that a program changed in a configuration read by `load.get_config`.
+
+    Other configurations do not record their first values, so the list is empty for them.
+    """
+    began, flat = getattr(config, load.BEGAN, {}), keys.flat(config)
+    of_papers = flat.get('official_keys', ())
+    return [key for key, value in began.items() if flat.get(key) != value and key not in of_papers]
+
+
+def warnings(config: ConfigDict, given: Iterable[str]) -> Iterator[str]:
+    """Yields the warnings before a run: keys without effect, one line per reason, and clients that never train.
+
+    Args:
+      config: a checked configuration.
+      given: dotted keys that the user set.
+    """
     flat, idle = flatten(config), find(config)
     if algorithms.get(config.algorithm).clients and config.pre_rounds >= config.rounds:
-        warn(f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}; use fewer')
+        yield f'config.pre_rounds={config.pre_rounds} leaves the clients none of rounds={config.rounds}; use fewer'
     reasons: dict[str, list[str]] = {}
     for key in given:
         if key in idle:
             reasons.setdefault(idle[key], []).append(f'config.{key}={flat[key]}')
     for why, named in reasons.items():
-        warn(f'{", ".join(named)} {"has" if len(named) == 1 else "have"} no effect: {why}')
+        yield f'{", ".join(named)} {"has" if len(named) == 1 else "have"} no effect: {why}'
 
 
 def find(config: ConfigDict) -> dict[str, str]:
-    """The idle keys of a configuration (checked), and why they are."""
+    """Returns the idle keys of a checked configuration, and why they are idle."""
     flat = flatten(config)
     method = algorithms.get(flat['algorithm'])
     by_table = ((key, _by_table(key, field, flat, method)) for key, field in keys.fields().items() if key in flat)
@@ -50,17 +62,22 @@ def find(config: ConfigDict) -> dict[str, str]:
         **dict(_by_partition(config)),
         **dict(_by_several(flat, method)),
     }
-    if flat['diagnostics_every']:  # which apply it in any case
+    if flat['diagnostics_every']:  # diagnostics always apply the threshold
         idle.pop('threshold', None)
     return idle
 
 
-def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.Method) -> str:
-    """Why a key is idle by what its table says, '' if it is not.
+def unread_keys(config: ConfigDict) -> set[str]:
+    """Returns the keys that nothing reads under a checked configuration: those of other methods, and idle ones."""
+    return checks.unused(algorithms.get(config.algorithm)).keys() | find(config).keys()
 
-    A method of a user may read anything that it accepts, whatever the parts and objectives of a key.
+
+def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.Method) -> str:
+    """Returns why the table of keys makes a key idle, '' if it does not.
+
+    A user's method may read anything that it accepts, whatever the parts and objectives of a key.
     """
-    rule = rules(field)
+    rule = field.metadata
     if key in option_fields() and key.partition('.')[0] != method.option_group:
         return f'it is not an option of {method.name}'
     for other, values in rule['idle'].items():
@@ -82,7 +99,7 @@ def _by_table(key: str, field: Field, flat: dict[str, Any], method: algorithms.M
 
 
 def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[str, str]]:
-    """What is idle by more than one key."""
+    """Yields the keys that a combination of keys makes idle, and why."""
     pseudo_labels, k_s, adapts = flat['pseudo_labels'], flat['k_s'], k_s_rule(flat, method) != 'fixed'
     no_norm = f"model.name='{flat['model.name']}' has no BatchNorm"
     same_k_s = f"k_s_rule='{flat['k_s_rule']}' of {method.name} reads no key of frequency"
@@ -94,7 +111,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
         same_k_s = 'k_s=0'
     late = flat['failures.deadline_seconds']  # the other costs decide which clients are late
     cost = ['cost.server_teraflops'] if late else [key for key in _group(flat, 'cost') if key != 'cost.enabled']
-    counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # labeled rows have them, too
+    counts = pseudo_labels != 'none' or (method.cuts and flat['data.client_labels'])  # both losses include labeled rows
     no_clients, counts_of_tasks = f'{method.name} has no clients', flat['data.images_of_tasks']
     for idle, is_idle, why in (
         ([*_group(flat, 'federation'), 'data.num_unlabeled'], not method.clients, no_clients),
@@ -111,7 +128,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
         (['model.batch_norm_variance'], _lacks(flat['model.name'], 'norm'), no_norm),
         (
             ['semifl.batch_norm_data'],
-            _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # which 'all' contradicts
+            _lacks(flat['model.name'], 'norm') and flat['data.residency'] != 'host',  # 'host' with 'all' is an error
             no_norm,
         ),
         (
@@ -127,7 +144,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
 
 
 def _of_feddure(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tuple[list[str], bool, str]]:
-    """Rows of `_by_several` on FedDure's two regulators, which learn from clients' labels."""
+    """Yields the rows of `_by_several` on FedDure's two regulators, which learn from clients' labels."""
     if method.name == 'feddure':
         fine, coarse = flat['feddure.fine'], flat['feddure.coarse']
         learn = ['feddure.coarse', 'feddure.coarse_rate', *(['feddure.fine_rate'] if fine else [])]
@@ -170,8 +187,10 @@ def _group(flat: dict[str, Any], name: str) -> list[str]:
 
 
 def _lacks(model: str, *parts: str) -> bool:
-    """Whether no layer of a model for classification has any of `parts`, 'norm' (BatchNorm) and 'dropout'; False for a
-    user's own, which may have them anywhere."""
+    """Returns whether no layer of a classification model has any of `parts`: 'norm' (BatchNorm) or 'dropout'.
+
+    False for a user's model, which may have them anywhere.
+    """
     make = zoo.ARCHITECTURES.get(model)
     if make is None or getattr(make, 'func', make).__module__ != zoo.__name__:
         return False

@@ -1,41 +1,24 @@
-"""The keys of a configuration: those of configs/default.py and the options of all methods registered so far.
+"""The keys of a configuration: those of `schema` and the options of all methods registered so far.
 
 A resolved configuration has only its own method's options.
 """
 
-from __future__ import annotations
-
 import functools
-import inspect
 import math
-import re
 import textwrap
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from ml_collections import ConfigDict
-from ml_collections.config_flags import config_path
+from ml_collections import ConfigDict, config_dict
 
 from semisfl_jax import algorithms
-from semisfl_jax.algorithms.registry import option_fields
-from semisfl_jax.configs import default
-from semisfl_jax.core.errors import UserError, nearest, shorten, with_article
-from semisfl_jax.core.keys import Field, choices_of, range_of, rules
+from semisfl_jax.algorithms.registry import option_fields, option_groups
+from semisfl_jax.base.errors import UserError, nearest, shorten, with_article
+from semisfl_jax.base.keys import Field, range_of
+from semisfl_jax.config import schema
 
-# Keys that came after runs had been made, and the defaults that stand for them in the files of those runs. At its
-# default such a key is not part of what identifies an experiment, so that folders keep their names.
-ADDED: Mapping[str, Any] = {
-    'data.eval_split': 'test',
-    'data.images_of_tasks': [],
-    'data.num_validation': 0,
-    'model.recompute': False,
-    'pseudo_labels': 'method',
-    'failures.trace_hash': '',
-}
-
-AUTO = 'auto'  # leaves a key to the method, or to the machine
-SYNONYMS = {  # what else a key is called -> the key
+SYNONYMS = {  # another name of a key -> the key
     'learning_rate': 'lr',
     'alpha': 'federation.alpha',
     'clients': 'federation.num_clients',
@@ -48,31 +31,57 @@ SYNONYMS = {  # what else a key is called -> the key
     'tau': 'threshold',
 }
 _NONE = type(None)
-_TYPES = {bool: 'True or False', int: 'an int', float: 'a number', str: 'a str', tuple: 'a tuple or a list'}
+TYPES = {bool: 'True or False', int: 'a whole number', float: 'a number', str: 'a str', tuple: 'a tuple or a list'}
 LARGEST = float(np.finfo(np.float32).max)
-_HOLD_NAMES = ('data.tasks', 'cost.devices', 'official_keys')  # lists; what the others hold has checks of its own
+_HOLD_NAMES = ('data.tasks', 'cost.devices', 'official_keys')  # lists of str; other lists have checks of their own
 
 
 def fields() -> dict[str, Field]:
-    """Every key, dotted, with what is said of it: its default and the metadata of `core.keys.key`."""
-    return {**default.KEYS, **option_fields()}
+    """Returns every dotted key with its field: its default and the metadata of `base.keys.key`.
+
+    Raises:
+      UserError: a user's method has options in a group that every configuration has.
+    """
+    if taken := option_groups().keys() & {key.partition('.')[0] for key in schema.KEYS}:
+        group = taken.pop()
+        raise UserError(f"config.{group} is in every configuration; choose another group for a method's options")
+    return {**schema.KEYS, **option_fields()}
 
 
-def defaults() -> dict[str, Any]:
-    """Every key, dotted, and its default."""
-    return {key: field.default for key, field in fields().items()}
+def added() -> dict[str, Any]:
+    """Returns the keys that came after runs had been made, with what those runs did: their defaults, as in JSON."""
+    return {key: as_json(field.default) for key, field in fields().items() if field.metadata['added']}
+
+
+def default_config() -> ConfigDict:
+    """Returns a configuration in which every key has its default."""
+    nested: dict[str, Any] = {}
+    for key, field in fields().items():
+        group, _, name = key.rpartition('.')
+        values = nested.setdefault(group, {}) if group else nested
+        values[name] = config_dict.placeholder(int) if key == 'model.split_index' else field.default
+    return ConfigDict(nested)
 
 
 def flat(config: ConfigDict | Mapping[str, Any], prefix: str = '') -> dict[str, Any]:
-    """The dotted keys of a configuration, or of one read from a file, and their values.
+    """Flattens a configuration, or one read from a file, to values by dotted key.
 
     {'data': {'name': 'digits'}} -> {'data.name': 'digits'}
+
+    Args:
+      config: the configuration.
+      prefix: put before every key.
     """
     values: dict[str, Any] = {}
     for key, value in config.items():
         inner = isinstance(value, ConfigDict | dict)
         values |= flat(value, f'{prefix}{key}.') if inner else {f'{prefix}{key}': value}
     return values
+
+
+def as_json(value: Any) -> Any:
+    """Returns a value as it is in a config.json, where a tuple becomes a list."""
+    return list(value) if isinstance(value, tuple) else value
 
 
 # --- names
@@ -98,18 +107,29 @@ def check_names(given: Mapping[str, Any]) -> None:
 
 
 def unknown(key: object, known: Iterable[str], where: str = '') -> str:
-    """What to say about a key that is not among the `known` ones, which exist `where`: ' of this configuration'."""
+    """Words the error for an unknown key.
+
+    Args:
+      key: the key.
+      known: the keys that exist.
+      where: where they exist: ' of this configuration'.
+    """
     known = list(known)
     inside = next((name for name in known if name.startswith(f'{key}.')), '')
     if inside:
         return f'config.{key} is a group of keys; set one of them, such as config.{inside}'
     name = meant(str(key), known)
-    hint = f'did you mean config.{name}?' if name else 'configs/default.py and docs/options.md list all keys'
+    hint = f'did you mean config.{name}?' if name else 'see config/schema.py, core/hparams.py, docs/options.md'
     return f'config.{key} is not a key{where}; {hint}'
 
 
 def meant(word: str, known: Iterable[str]) -> str:
-    """The key that was probably meant, '' if that is not clear: by another name of it, or by its last part."""
+    """Returns the key that `word` probably means, by a synonym or by its last part; '' if that is not clear.
+
+    Args:
+      word: the unknown key.
+      known: the keys that exist.
+    """
     known, last = list(known), word.rpartition('.')[2].lower()
     if SYNONYMS.get(last) in known:
         return SYNONYMS[last]
@@ -126,20 +146,28 @@ def meant(word: str, known: Iterable[str]) -> str:
 
 
 def types(config: ConfigDict) -> dict[str, type]:
-    """The type of every dotted key; of one that is None without a type, that of None, which stands for any."""
-    return {key: config_path.get_type(key, config) for key in flat(config)}
+    """Returns the type of every dotted key of a configuration, by the table or, if it has no such key, by its value."""
+    known = fields()
+    return {key: type_of(key, known[key]) if key in known else type(value) for key, value in flat(config).items()}
 
 
 def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> None:
-    """Checks the type of one value; `kind` is that of its key, NoneType for any. A ConfigDict from a dictionary, as of
-    a config.json, does not check it.
+    """Checks the type of one value.
+
+    A ConfigDict made from a dictionary, such as a config.json, does not check it.
+
+    Args:
+      key: the dotted key.
+      value: its value.
+      kind: the type of the key; NoneType for any.
+      may_be_none: allows None.
 
     Raises:
       UserError: the value has another type, or is a number that is not finite in float32.
     """
     if not _fits(value, kind) and not (value is None and may_be_none):
         is_ = 'has no value' if value is None else f'is {with_article(type(value).__name__)}'
-        wanted = _TYPES.get(kind, with_article(kind.__name__)) + (' or None' if may_be_none else '')
+        wanted = TYPES.get(kind, with_article(kind.__name__)) + (' or None' if may_be_none else '')
         raise UserError(f'config.{key}={shorten(repr(value))} {is_}; use {wanted}')
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f'config.{key}={value} must be a finite number')
@@ -150,12 +178,15 @@ def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> N
 
 
 def type_of(key: str, field: Field) -> type:
-    """The type of a key: that of its default; of one of configs/default.py that may be None, an int."""
-    return int if field.default is None and key in default.KEYS else type(field.default)
+    """Returns the type of a key: that of its default; int for a key of `schema` that may be None.
+
+    An option whose default is None has the type NoneType, which stands for any.
+    """
+    return int if field.default is None and key in schema.KEYS else type(field.default)
 
 
 def _fits(value: Any, kind: type) -> bool:
-    if isinstance(value, bool):  # which is an int in Python
+    if isinstance(value, bool):  # bool is a subclass of int
         return kind in (bool, _NONE)
     others: dict[Any, Any] = {float: int | float, tuple: tuple | list, list: tuple | list, _NONE: object}
     return isinstance(value, others.get(kind, kind))
@@ -164,43 +195,33 @@ def _fits(value: Any, kind: type) -> bool:
 # --- help
 
 
-@functools.cache
-def _comments() -> dict[str, str]:
-    """The comments after the keys of configs/default.py, which are their meanings."""
-    groups = {section.__name__: f'{group}.' for group, section in default.GROUPS.items()}
-    found: dict[str, str] = {}
-    prefix, key = '', ''
-    for line in inspect.getsource(default).splitlines():
-        if section := re.match(r'class (\w+)', line):
-            prefix, key = groups.get(section[1], ''), ''
-        elif re.match(r'\S', line):
-            key = ''
-        elif field := re.match(r'    (\w+): ', line):
-            key = prefix + field[1]
-        comment = re.search(r'(?:^    |  )# (?!---)(.*)', line)
-        if key and comment:
-            found[key] = f'{found.get(key, "")} {comment[1]}'.strip()
-    return found
-
-
-def meaning(key: str, field: Field) -> str:
-    """What a key is for."""
-    return rules(field)['meaning'] or _comments().get(key, '')
-
-
 def values(field: Field) -> str:
-    """The values that a key can have, in words; '' if its type says it."""
-    return ' | '.join(choices_of(field)) or range_of(field)
+    """Describes the values that a key can have; '' if its type says it."""
+    return ' | '.join(field.metadata['choices']) or range_of(field)
+
+
+_NO_K_S = {'needed': 'refused', 'optional': 'allowed', 'none': 'required'}  # `Method.server` -> k_s=0
 
 
 def readers(key: str, field: Field) -> str:
-    """Which methods read a key, and where it has no effect; '' if all do everywhere."""
-    rule, sentences = rules(field), []
-    if key in option_fields() or rule['feature']:
-        group, feature = key.partition('.')[0], rule['feature']
-        methods = algorithms.METHODS.items()
-        read = [name for name, each in methods if (feature in each.uses if feature else each.option_group == group)]
-        sentences.append(f'Read by {", ".join(read)}.')
+    """Describes which methods read a key, what 'auto' is in each, and where it has no effect; '' if all is alike."""
+    rule, sentences, is_option = field.metadata, [], key in option_fields()
+    group, feature = key.partition('.')[0], rule['feature']
+    read = [
+        method
+        for method in algorithms.METHODS.values()
+        if (feature in method.uses if feature else method.option_group == group or not is_option)
+    ]
+    if is_option or feature:
+        sentences.append(f'Read by {", ".join(method.name for method in read)}.')
+    names: dict[str, list[str]] = {}
+    for method in read:
+        meaning = {**method.auto, 'k_s': _NO_K_S[method.server]}.get(key, '')
+        names.setdefault(meaning, []).append(method.name)
+    often = max(names, key=lambda meaning: len(names[meaning]))
+    if often:
+        others = (f'{meaning} in {", ".join(names[meaning])}; ' for meaning in names if meaning != often)
+        sentences.append(f'{"0" if key == "k_s" else "auto"}: {"".join(others)}{often} elsewhere.')
     if rule['objectives']:
         sentences.append(f'In fedavg and fedprox, read with local.objective={" | ".join(rule["objectives"])}.')
     idle = [f'without {rule["part"]}'] if rule['part'] else []
@@ -210,7 +231,7 @@ def readers(key: str, field: Field) -> str:
 
 
 def help_of(word: str) -> str:
-    """What `--help KEY` shows: the default of a key, its meaning, values and readers; or the keys of a group.
+    """Returns the text of `--help KEY`: default, meaning, values and readers of a key, or of all keys of a group.
 
     Raises:
       UserError: there is no such key.
@@ -223,6 +244,6 @@ def help_of(word: str) -> str:
 
 
 def _described(key: str, field: Field) -> str:
-    lines = meaning(key, field), f'Values: {values(field)}.' if values(field) else '', readers(key, field)
+    lines = field.metadata['help'], f'Values: {values(field)}.' if values(field) else '', readers(key, field)
     fill = functools.partial(textwrap.fill, width=118, initial_indent='  ', subsequent_indent='  ')
     return ''.join(f'{fill(line)}\n' for line in lines if line)

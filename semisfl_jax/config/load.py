@@ -1,13 +1,10 @@
-"""Configurations from a file of the package or of a user, by name or path, and the 'official' setting."""
-
-from __future__ import annotations
+"""Loads configurations from a file of the package or of a user, and applies the 'official' setting."""
 
 import importlib.util
 import inspect
 import os
 import sys
 from collections.abc import Collection, Mapping
-from importlib import resources
 from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from types import ModuleType
@@ -16,53 +13,59 @@ from typing import Any
 import numpy as np
 from ml_collections import ConfigDict, FrozenConfigDict
 
-from semisfl_jax import algorithms
+from semisfl_jax import algorithms, configs
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, nearest, with_article
 from semisfl_jax.config import keys
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, nearest, with_article
 
-CONFIGS = Path(str(resources.files('semisfl_jax.configs')))  # configurations shipped with the package
+CONFIGS = Path(*configs.__path__)  # configurations shipped with the package
+BEGAN = '_began'  # attribute of a configuration: the values by dotted key that its file gives, before any change
 
 
 def get_config(
     name: str | os.PathLike[str], changes: Mapping[str, Any] | ConfigDict | None = None, **others: Any
 ) -> ConfigDict:
-    """The configuration `name` with changes, as `--config=NAME --config.KEY=VALUE` gives it.
+    """Returns the configuration `name` with changes, as `--config=NAME --config.KEY=VALUE` gives it.
 
     Args:
-      name: of one that comes with the package, 'digits' or 'digits:code', or the path of a file.
+      name: a configuration of the package, 'digits' or 'digits:code', or the path of a file.
       changes: values by key, dots between the parts of a key: {'federation.alpha': 0.5}.
-      others: the same for keys without a dot, or with two underscores in its place: rounds=50, federation__alpha=0.5.
+      **others: the same for keys without a dot, or with two underscores in its place: rounds=50, federation__alpha=0.5.
 
     Returns:
-      The configuration, not locked. With `setting='official'`, the values of the method's papers are in it.
+      The configuration, not locked. With `setting='official'`, it includes the values of the method's papers.
 
     Raises:
       UserError: there is no such configuration or key, or a value has the wrong type.
     """
     file, colon, settings = os.fspath(name).partition(':')
     config = load_file(find(file), settings if colon else None)
+    object.__setattr__(config, BEGAN, keys.flat(config))  # else it would be a key
     given = {**(changes or {}), **{key.replace('__', '.'): value for key, value in others.items()}}
-    config.update_from_flattened_dict(checked(given, config))
+    config.update_from_flattened_dict(check_changes(given, config))
     apply_setting(config, given=given.keys())
     return config
 
 
-def checked(given: Mapping[str, Any], config: ConfigDict) -> dict[str, Any]:
-    """Values by dotted key, as a configuration takes them.
+def check_changes(changes: Mapping[str, Any], config: ConfigDict) -> dict[str, Any]:
+    """Checks values by dotted key and converts them to types that a configuration takes.
+
+    Args:
+      changes: values by dotted key.
+      config: the configuration to change.
 
     Raises:
-      UserError: it has no such key, or the value has another type.
+      UserError: the configuration has no such key, or the value has another type.
     """
-    types, defaults, values = keys.types(config), keys.defaults(), {}
-    for key, value in given.items():
+    types, known, values = keys.types(config), keys.fields(), {}
+    for key, value in changes.items():
         if key not in types:
             raise UserError(keys.unknown(key, types, ' of this configuration'))
-        if isinstance(value, np.generic):  # as loops over settings give it
+        if isinstance(value, np.generic):  # from loops over NumPy arrays
             value = value.item()
         elif isinstance(value, range):
             value = tuple(value)
-        keys.check_type(key, value, types[key], may_be_none=defaults.get(key, 0) is None)
+        keys.check_type(key, value, types[key], may_be_none=key in known and known[key].default is None)
         values[key] = value
     return values
 
@@ -71,7 +74,7 @@ def checked(given: Mapping[str, Any], config: ConfigDict) -> dict[str, Any]:
 
 
 def find(given: str) -> Path:
-    """The file of a configuration, given by path or by the name of one shipped with the package.
+    """Finds the file of a configuration, given by path or by the name of one shipped with the package.
 
     Raises:
       UserError: no such file exists.
@@ -84,7 +87,7 @@ def find(given: str) -> Path:
         return packaged
     if os.path.isfile(f'{path}.py'):
         return Path(f'{path}.py')
-    files = sorted(CONFIGS.rglob('*.py'), key=lambda file: -len(file.parts))  # of two with a name, the upper one counts
+    files = sorted(CONFIGS.rglob('*.py'), key=lambda file: -len(file.parts))  # of two namesakes, the upper one counts
     files = [file for file in files if 'def get_config' in file.read_text()]
     names = {file.stem: file.relative_to(CONFIGS).with_suffix('') for file in files}
     hint = f'did you mean {names[name]}?' if (name := nearest(path.stem, names)) else 'see configs/ for those available'
@@ -92,7 +95,11 @@ def find(given: str) -> Path:
 
 
 def load_file(path: Path, settings: str | None) -> ConfigDict:
-    """What get_config() of the file `path` returns, given what follows the colon, None if there is none.
+    """Returns the configuration that get_config() of a file returns.
+
+    Args:
+      path: the file.
+      settings: the argument of get_config(), which follows the colon; None if there is none.
 
     Raises:
       UserError: it has no get_config(), or one that takes other arguments or returns no configuration.
@@ -114,15 +121,15 @@ def load_file(path: Path, settings: str | None) -> ConfigDict:
 
 
 def run_file(path: Path) -> ModuleType:
-    """Runs the Python file `path`, which may import what lies beside it; its errors are those of any Python program.
+    """Runs a Python file, which may import modules beside it; its errors are those of any Python program.
 
     Raises:
-      UserError: it is a file of a run.
+      UserError: it is a file that a run wrote.
     """
     if path.suffix in ('.json', '.jsonl'):
         again = f'to go on, repeat the command of that run with --workdir={path.parent}'
         raise UserError(f'{path} was written by a run, and is not a Python file: {again}')
-    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # whatever the file is called
+    loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # takes any ending
     spec = importlib.util.spec_from_loader(loader.name, loader)
     assert spec is not None
     if (beside := str(path.parent.absolute())) not in sys.path:
@@ -135,7 +142,7 @@ def run_file(path: Path) -> ModuleType:
 # --- the 'official' setting
 
 _RULE = 'federation.partition'
-_OF_RULE = (  # keys whose values belong to a rule by which clients' images are split
+_OF_RULE = (  # keys whose values only fit the rule that splits the clients' images
     'federation.alpha',
     'federation.labeled_partition',
     'federation.classes_per_client',
@@ -147,14 +154,17 @@ _OF_RULE = (  # keys whose values belong to a rule by which clients' images are 
 def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
     """Applies `config.setting` to a configuration, locked or not.
 
-    'harmonized' changes nothing. 'official' sets the values of `algorithms.Method.official` in place, except those of
-    the dotted keys `given`; data set, model and number of labels stay. `official_keys` then names what came from the
-    papers.
+    'harmonized' changes nothing. 'official' sets the values of `algorithms.Method.official` in place; data set, model
+    and number of labels stay. `official_keys` then names the keys whose values came from the papers.
+
+    Args:
+      config: changed in place.
+      given: dotted keys that keep their values.
 
     Raises:
       UserError: the method has no 'official' setting.
     """
-    if config.get('setting') != 'official':  # which a user's file may lack; `check` says so
+    if config.get('setting') != 'official':  # a user's file may lack the key; `check` says so
         return
     flat = keys.flat(config)
     official = _official(flat)

@@ -1,6 +1,7 @@
 # ruff: noqa: F401
-"""The core: a round and what it consists of. Nothing here knows of data sets or runs; keys and defaults of HParams
-are those of configs/default.py.
+"""The core: a round and its parts.
+
+Nothing here knows of data sets or runs; the fields of HParams are the keys of a round in a configuration.
 
 Every phase is a pure function, built once from a model and its hyper-parameters. Names are loaded when first used.
 """
@@ -8,39 +9,14 @@ Every phase is a pure function, built once from a model and its hyper-parameters
 from etils import epy as _epy
 
 with _epy.lazy_api_imports(globals()):
-    from semisfl_jax.core.clients import (
-        AXIS,
-        CLIENT_MAPS,
-        available,
-        available_to_trials,
-        client_axis,
-        client_map,
-        cpu_was_split,
-        like,
-        make_mesh,
-        padded_size,
-        replicate,
-        replicated,
-        shard,
-        shard_round,
-        split_cpu,
-        trial_map,
-    )
-    from semisfl_jax.core.cross_entity import (
-        Labeler,
-        Labels,
-        RowLosses,
-        Rows,
-        WeakViews,
-        build_cross_entity,
-        no_cross_entity,
-    )
+    from semisfl_jax.core import clients, cross_entity, state, teacher, types
+    from semisfl_jax.core.cross_entity import Labeler, WeakViews, build_cross_entity, count_confident, reaches
+    from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
     from semisfl_jax.core.local import (
         Batch,
         ClientInput,
         ClientLoss,
         ClientOutput,
-        ClientStep,
         ClientWeights,
         build_local,
         build_server,
@@ -57,6 +33,21 @@ with _epy.lazy_api_imports(globals()):
         weigh,
     )
     from semisfl_jax.core.objectives import Objective, build_objective, plain, semi_supervised
-    from semisfl_jax.core.state import CrossEntityPhase, LocalPhase, ServerPhase, State, init_state, predict
+    from semisfl_jax.core.state import State, init_state, num_classes, predict, statistics, trainable, with_parameters
     from semisfl_jax.core.supervised import build_supervised
-    from semisfl_jax.core.teacher import assign_pseudo_labels
+    from semisfl_jax.core.teacher import assign_pseudo_labels, count_pseudo_labels, ema, hard_labels, histogram
+    from semisfl_jax.core.types import (
+        LOCAL_CLIENTS,
+        Algorithm,
+        ClientAxis,
+        Cohort,
+        Federation,
+        LossValue,
+        Metrics,
+        Reported,
+        Round,
+        SplitModel,
+        SplitParams,
+        Variables,
+        Views,
+    )

@@ -1,51 +1,52 @@
 """The controller of K_s, the number of supervised iterations per round (Section IV-B).
 
-It runs on the host between rounds, in float64. The paper's looks at the two mean losses of the round. Rounds are put
-into windows of `period` rounds. Each check compares the decreases of the two losses from window to window over the last
-`horizon` rounds, and K_s is lowered when the unlabeled loss decreases faster in at least half of the pairs.
+It runs on the host between rounds, in float64. The paper's rule looks at the two mean losses of a round and averages
+them over windows of `period` rounds. Each check compares how much the two losses fall from window to window over the
+last `horizon` rounds, and lowers K_s if the unlabeled loss falls faster in at least half of the pairs.
 
 - `paper`: I_n = 1 where the decrease of f_u exceeds that of f_s; K_s <- max(floor(K_s / alpha), floor(K_min))
 - `code`: decreases are divided by the window's mean learning rate and iterations, I_n = 1 where that of f_u is larger
   by at least 1e-5; K_s <- round(max(K_s / alpha, K_min)), halves to even
 
-with K_min = beta * |D_l| / |D| * K_u. Both raise a K_s that begins below K_min to it, as Eq. 10 says. In the
-first `pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for it, as the authors' code does, and `paper` skips
-every window with such a round.
+with K_min = beta * |D_l| / |D| * K_u. Both raise a K_s that begins below K_min to it, as Eq. 10 says. In the first
+`pre_rounds` rounds there is no unlabeled loss: `code` uses 0 for it, as the authors' code does, and `paper` skips every
+window with such a round.
 
 The paper's Algorithm 1 checks every round, the authors' code every 100. The default here is 100, because a check per
-round drives K_s to K_min within a few rounds (option `check_every`).
-K_s never drops below 1, since the teacher would stop moving.
+round drives K_s to K_min within a few rounds (option `check_every`). K_s never drops below 1, since the teacher would
+stop moving.
 
-Beside these, of no paper:
+Two more rules come from neither paper nor code:
 
 - `coverage`: as `paper`, with K_min = (1 - m) K_s,0, where K_s,0 is the K_s of the first round and m the share of the
-  checked round's pseudo-labels that reach the threshold: K_s may rise again. A model that is unsure of most images goes
-  on with its labels
+  checked round's pseudo-labels that reach the threshold. K_s may rise again: a model that is unsure of most images
+  keeps learning from its labels
 - `fixed`: K_s is constant
 """
 
-from __future__ import annotations
-
+import dataclasses
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.keys import key
 
-MOST_STEPS = 1_000_000  # of a round
+MOST_STEPS = 1_000_000  # per round
 
 
-class FrequencyOptions(NamedTuple):
-    """Static settings of the controller."""
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FrequencyOptions:
+    """Static settings of the controller: the keys of `config.frequency`, and what else it reads."""
 
+    alpha: float = key(1.5, at_least=1, help='by which K_s is divided')
+    beta: float = key(8.0, at_least=0, help='K_min = beta * labeled share * K_u')
+    period: int = key(10, at_least=1, help='rounds averaged into one observation')
+    horizon: int = key(100, at_least=1, help='rounds whose observations are compared at a check')
+    check_every: int = key(100, at_least=1, help="rounds between checks; 1: as in the paper's Algorithm 1")
     rule: str  # `config.k_s_rule`
-    k_s: int  # of the first round
-    alpha: float
-    beta: float
-    period: int  # rounds per window
-    horizon: int  # rounds compared, a multiple of `period`
-    check_every: int  # rounds between checks
+    k_s: int  # in the first round
     k_u: int
     labeled_share: float  # |D_l| / |D|
     pre_rounds: int = 0  # initial rounds without a cross-entity phase
@@ -65,14 +66,14 @@ class FrequencyState(NamedTuple):
 
 def check(options: FrequencyOptions) -> None:
     """Raises UserError if K_min is no number of steps that a round could have."""
-    smallest = options.beta * options.labeled_share * options.k_u
-    if options.rule in ('paper', 'code') and smallest > MOST_STEPS:
+    k_min = options.beta * options.labeled_share * options.k_u
+    if options.rule in ('paper', 'code') and k_min > MOST_STEPS:
         why = f'beta times k_u={options.k_u} times the share of labeled images, {options.labeled_share:.3g}'
-        raise UserError(f'config.frequency.beta={options.beta} makes K_min {smallest:.3g}: {why}; use a smaller beta')
+        raise UserError(f'config.frequency.beta={options.beta} makes K_min {k_min:.3g}: {why}; use a smaller beta')
 
 
 def init(options: FrequencyOptions) -> FrequencyState:
-    """A controller that has observed no round."""
+    """Returns a controller that has observed no round."""
     windows = options.horizon // options.period + 1
     return FrequencyState(np.int64(options.k_s), np.int64(0), np.zeros(4), np.zeros((windows, 4)))
 
@@ -80,11 +81,18 @@ def init(options: FrequencyOptions) -> FrequencyState:
 def update(
     state: FrequencyState, options: FrequencyOptions, loss_s: float, loss_u: float, lr: float, mask_rate: float
 ) -> FrequencyState:
-    """Records one round, which ran with `state.k_s`, and decides K_s for the next.
+    """Records a round, which ran with `state.k_s`, and decides K_s for the next.
 
-    `loss_s` is the mean loss (cross-entropy + contrastive) of the supervised phase, `loss_u` that (consistency +
-    clustering) of the cross-entity phase, and `mask_rate` the share of its confident pseudo-labels: NaN if there was
-    none.
+    Args:
+      state: the controller before the round.
+      options: its settings.
+      loss_s: the mean loss (cross-entropy + contrastive) of the supervised phase.
+      loss_u: the mean loss (consistency + clustering) of the cross-entity phase; NaN if there was none.
+      lr: the learning rate of the round.
+      mask_rate: the share of confident pseudo-labels in the cross-entity phase; NaN if there was none.
+
+    Returns:
+      The controller after the round.
     """
     rounds = int(state.rounds) + 1
     if options.rule == 'code' and rounds <= options.pre_rounds:
@@ -96,16 +104,21 @@ def update(
         current = np.zeros(4)
     k_s = int(state.k_s)
     if options.rule != 'fixed' and rounds >= options.horizon and rounds % options.check_every == 0:
-        seen = windows[-min(rounds // options.period, len(windows)) :]
-        if unlabeled_falls_faster(seen, options) >= 0.5:
+        filled = windows[-min(rounds // options.period, len(windows)) :]
+        if unlabeled_falls_faster(filled, options) >= 0.5:
             k_s = next_k_s(k_s, options, mask_rate)
     return FrequencyState(np.int64(k_s), np.int64(rounds), current, windows)
 
 
 def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> float:
-    """R: the share of consecutive pairs of windows [n, 4] in which the unlabeled loss decreases faster.
+    """Computes R, the share of consecutive pairs of windows in which the unlabeled loss decreases faster.
 
-    Windows containing a round without an unlabeled loss are skipped.
+    Args:
+      windows: [n, 4]; those that contain a round without an unlabeled loss are skipped.
+      options: `rule` and `k_u` are read.
+
+    Returns:
+      R, 0 without a pair.
     """
     loss_s, loss_u, lr, k_s = windows[np.isfinite(windows).all(axis=1)].T
     fall_s, fall_u = loss_s[:-1] - loss_s[1:], loss_u[:-1] - loss_u[1:]
@@ -116,11 +129,20 @@ def unlabeled_falls_faster(windows: np.ndarray, options: FrequencyOptions) -> fl
 
 
 def next_k_s(k_s: int, options: FrequencyOptions, mask_rate: float) -> int:
-    """K_s divided by alpha, but at least K_min and 1 (Eq. 10); `mask_rate` is of the checked round, NaN counts as 0."""
-    smallest = options.beta * options.labeled_share * options.k_u
+    """Divides K_s by alpha, but stays at K_min and 1 or above (Eq. 10).
+
+    Args:
+      k_s: the current K_s.
+      options: the settings of the controller.
+      mask_rate: the share of confident pseudo-labels in the checked round; NaN counts as 0. Only `coverage` reads it.
+
+    Returns:
+      The next K_s.
+    """
+    k_min = options.beta * options.labeled_share * options.k_u
     if options.rule == 'coverage':
-        smallest = (1 - np.nan_to_num(mask_rate)) * options.k_s
-    wanted = max(k_s / options.alpha, smallest)
+        k_min = (1 - np.nan_to_num(mask_rate)) * options.k_s
+    unrounded = max(k_s / options.alpha, k_min)
     if options.rule == 'code':
-        return max(round(wanted), 1)
-    return max(math.floor(wanted + 1e-5), 1)  # 8 * 0.145 * 50 is 57.99999999999999, and mask rates are float32
+        return max(round(unrounded), 1)
+    return max(math.floor(unrounded + 1e-5), 1)  # 8 * 0.145 * 50 is 57.99999999999999, and mask rates are float32

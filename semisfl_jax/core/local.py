@@ -1,11 +1,9 @@
-"""Rounds in which clients train whole models: the server's steps, local training from broadcast to average.
+"""Rounds in which clients train whole models: the server's steps, then local training from broadcast to average.
 
-A whole model is a `SplitParams` with an empty projection head (`init_state` without a queue). Each method defines
-what a client does, `client(inputs, client_state, state, federation, lr)`. This module provides what all methods share:
-which images a client reads, the loop of optimizer steps, the average, and what clients keep between their rounds.
+A whole model is a `SplitParams` with an empty projection head (`init_state` without a queue). Each method defines what
+a client does, `client(inputs, client_state, state, federation, lr)`. This module provides what methods share: which
+images a client reads, the loop of optimizer steps, the average, and what clients keep between their rounds.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
@@ -16,15 +14,7 @@ import optax
 
 from semisfl_jax.core import rng, sampling, trees
 from semisfl_jax.core.hparams import HParams, learning_rate, optimizer
-from semisfl_jax.core.state import (
-    LocalPhase,
-    ServerPhase,
-    State,
-    after_pre_rounds,
-    predict,
-    trainable,
-    with_parameters,
-)
+from semisfl_jax.core.state import LocalPhase, ServerPhase, State, after_pre_rounds, predict, trainable, with_parameters
 from semisfl_jax.core.supervised import build_supervised
 from semisfl_jax.core.teacher import pseudo_label_rates
 from semisfl_jax.core.types import (
@@ -45,29 +35,29 @@ from semisfl_jax.core.types import (
 
 
 class ClientInput(NamedTuple):
-    """The inputs of one client in one round. `plan` makes those of all clients at once, with a leading [A]."""
+    """The inputs of one client in one round; `plan` makes those of all clients at once, with a leading [A]."""
 
     id: Array  # [] int32
-    key: Array  # of this client in this round
+    key: Array  # for this client in this round
     steps: Array | int  # [] int32, its number of iterations
     rows: Array  # int32, rows of `client_images`: [T, B] for each of at most T iterations, or [S + S_l] for whole sets
-    labeled: Array  # of the same shape, bool, whether the client knows the label
-    visits: Array  # [] int32, its earlier rounds
+    labeled: Array  # bool, the shape of `rows`: the client knows the label
+    participations: Array  # [] int32, earlier rounds in which the client has drawn batches
 
 
 class ClientWeights(NamedTuple):
     """The weights of the clients of a round."""
 
     weight: Array  # [A] float32, 1 for a participating client, 0 for one without images and for padding
-    share: Array  # [A] float32, weight in the average: the same, or times its number of images
-    candidates: Any = ()  # [A] float32, if clients may sit out: `weight` before that
+    share: Array  # [A] float32, weight in the average: `weight`, or `weight` times the client's number of images
+    candidates: Any = ()  # [A] float32, if clients may sit out: `weight` before any did
 
 
 class Batch(NamedTuple):
     """The images of one iteration of one client."""
 
     images: Array  # [B, H, W, C] uint8
-    labels: Array  # [B] int32, the truth; where not `labeled`, training reads it only in `label_logits`
+    labels: Array  # [B] int32, the truth; where `labeled` is False, training reads it only in `label_logits`
     labeled: Array  # [B] bool
 
 
@@ -75,30 +65,37 @@ class ClientOutput(NamedTuple):
     """The result of one client's round."""
 
     upload: Any  # averaged by the server
-    client_state: Any  # the client's updated state, of the structure it was given
-    means: dict[str, Array]  # losses and other numbers that are averaged over clients
-    counts: dict[str, Array]  # counts of rows, summed over clients; metrics by the `rates` of `build_local`; or none
+    client_state: Any  # the client's updated state, with the structure of the state it received
+    means: dict[str, Array]  # losses and further numbers that are averaged over clients
+    counts: dict[str, Array]  # row counts, summed over clients for the `rates` of `build_local`; may be empty
     participates: Any = ()  # [] bool, False: it has nothing to train on and sits out; () if no client ever does
 
 
-# What a method has one client do in a round: its inputs, its row of `state.clients`, the server's state, federation, lr
+# What one client does in a round: its inputs, its row of `state.clients`, the server's state, federation, lr -> output
 ClientStep: TypeAlias = Callable[[ClientInput, Any, State, Federation, Array], ClientOutput]
-# The loss of a client in iteration t []: parameters, which are differentiated and replace those of the student,
-# student, companion, t -> the loss [], and: the student with updated BatchNorm statistics, means, counts
+# A client's loss in iteration t []: parameters (differentiated; they replace the student's), student, teacher, t -> the
+# loss [], and: the student with updated BatchNorm statistics, means, counts
 ClientLoss: TypeAlias = Callable[[SplitParams, SplitParams, Any, Array], LossValue]
 
 
 def read(federation: Federation, inputs: ClientInput, t: Array) -> Batch:
-    """The batch of iteration `t` of a client."""
+    """Reads the batch of iteration `t` of a client."""
     rows = inputs.rows[t]
     return Batch(federation.client_images[rows], federation.client_labels[rows], inputs.labeled[t])
 
 
 def guessed_rows(hparams: HParams, batch: Batch) -> Array:
-    """The rows of a batch that are trained on without their label, [B] bool.
+    """Marks the rows of a batch that are trained on without their label.
 
-    Of a client without labels these are all rows or, with `local.steps` 'longest', the last B_u
+    A client without labels guesses all of its rows or, with `local.steps` 'longest', the last B_u
     (`sampling.client_rows`).
+
+    Args:
+      hparams: `local.steps` and `labeled_rows` are read.
+      batch: a client's batch.
+
+    Returns:
+      [B] bool.
     """
     if hparams.local.steps != 'longest':
         return ~batch.labeled
@@ -111,13 +108,19 @@ def local_sgd(
     client_state: Any,
     tx: optax.GradientTransformation,
     steps: Array | int,
-    companion: Any = (),
-    follow: Callable[[Any, SplitParams], Any] = lambda companion, student: companion,
+    teacher: Any = (),
+    update_teacher: Callable[[Any, SplitParams], Any] = lambda teacher, student: teacher,
 ) -> tuple[SplitParams, Any, dict[str, Array], dict[str, Array]]:
-    """The optimizer steps of one client; with 0 `steps`, nothing changes.
+    """Runs the optimizer steps of one client.
 
-    `client_state` is the optimizer's from the client's last round, without arrays for a fresh one. `companion` is
-    updated along with the student, such as a teacher: `follow` maps (companion, student after the step) to the new one.
+    Args:
+      loss: the client's loss in an iteration.
+      student: the received model.
+      client_state: the optimizer's state from the client's last round; one without arrays starts afresh.
+      tx: the optimizer.
+      steps: [] int32; with 0, nothing changes.
+      teacher: anything that follows the student, such as a teacher; `loss` sees it.
+      update_teacher: maps (teacher, student after the step) to the new teacher.
 
     Returns:
       student, optimizer state (`client_state` if that has no arrays), means over the steps, sums of counts.
@@ -125,22 +128,27 @@ def local_sgd(
     fresh = not jax.tree.leaves(client_state)
 
     def iteration(t: Array, training: Any) -> tuple[Any, Reported]:
-        student, opt_state, companion = training
+        student, opt_state, teacher = training
         parameters = trainable(student)
-        gradient, (student, *reported) = jax.grad(loss, has_aux=True)(parameters, student, companion, t)
+        gradient, (student, *reported) = jax.grad(loss, has_aux=True)(parameters, student, teacher, t)
         updates, opt_state = tx.update(gradient, opt_state, parameters)
         student = with_parameters(student, optax.apply_updates(parameters, updates))
-        return (student, opt_state, follow(companion, student)), tuple(reported)
+        return (student, opt_state, update_teacher(teacher, student)), tuple(reported)
 
     opt_state = tx.init(trainable(student)) if fresh else client_state
-    (student, opt_state, _), means, counts = iterate(iteration, (student, opt_state, companion), steps)
+    (student, opt_state, _), means, counts = iterate(iteration, (student, opt_state, teacher), steps)
     return student, client_state if fresh else opt_state, means, counts
 
 
 def iterate(
     iteration: Callable[[Array, Any], tuple[Any, Reported]], start: Any, steps: Array | int
 ) -> tuple[Any, dict[str, Array], dict[str, Array]]:
-    """`steps` times `iteration`: (t [], state) -> state, (means, counts), from the state `start`.
+    """Repeats an iteration.
+
+    Args:
+      iteration: (t [], state) -> state, (means, counts).
+      start: the state before the first iteration.
+      steps: [] int32, the number of iterations.
 
     Returns:
       state, means over the iterations, sums of counts.
@@ -159,9 +167,17 @@ def iterate(
 
 
 def init_clients(key: Array, model: SplitModel, hparams: HParams) -> Any:
-    """The clients' state before the first round: with `optimizer_state` 'kept', their optimizers, leaves [N, ...].
+    """Builds the clients' state before the first round: with `optimizer_state` 'kept', their optimizers.
 
     That takes N times the memory of the model, twice that with Adam, on every device.
+
+    Args:
+      key: the root key.
+      model: the model.
+      hparams: the options of the optimizer.
+
+    Returns:
+      Leaves [N, ...]; () if optimizers start afresh in every round.
     """
     if hparams.local.optimizer_state == 'fresh':
         return ()
@@ -186,9 +202,14 @@ def build_local(
 
     In the first `pre_rounds` rounds no client trains, and the metrics are NaN.
 
-    `received` maps the state to the average if no client participates, of the structure of the uploads. A client
-    `reads` 'batches' (`sampling.client_rows`) or 'sets' (`sampling.whole_sets`), as in `Method.reads`. `rates` are the
-    metrics of the clients' summed counts.
+    Args:
+      client: what one client does.
+      hparams: the hyper-parameters.
+      axis: the clients.
+      received: maps the state to the average if no client participates, with the structure of the uploads.
+      reads: what a client reads, as in `Method.reads`: 'batches' (`sampling.client_rows`) or 'sets'
+        (`sampling.whole_sets`).
+      rates: maps the clients' summed counts to metrics.
 
     Returns:
       run(key, state, federation, cohort, lr []) -> averaged, clients, metrics. `averaged` is the mean of the uploads,
@@ -200,13 +221,13 @@ def build_local(
         inputs, weights = plan(key, state, federation, cohort, hparams, reads)
 
         def one(inputs: ClientInput, client_state: Any) -> ClientOutput:
-            if not hparams.local.epochs:  # the same for all: a loop of known length
+            if not hparams.local.epochs:  # every client takes k_u steps: a loop of known length
                 inputs = inputs._replace(steps=hparams.k_u)
             return client(inputs, client_state, state, federation, lr)
 
         work = axis.map(one)(inputs, trees.gather(state.clients, cohort.ids))
         if jax.tree.leaves(work.participates):
-            weight, share = (all_of * work.participates for all_of in weights[:2])
+            weight, share = (weighting * work.participates for weighting in weights[:2])
             weights = ClientWeights(weight, share, candidates=weights.weight)
         averaged, metrics = collect(work, weights, received(state), axis, rates)
         clients = trees.scatter(state.clients, cohort.ids, work.client_state, weights.weight, axis.all_gather)
@@ -218,9 +239,18 @@ def build_local(
 def plan(
     key: Array, state: State, federation: Federation, cohort: Cohort, hparams: HParams, reads: str = 'batches'
 ) -> tuple[ClientInput, ClientWeights]:
-    """The inputs and weights of the A local clients in a round, with a leading [A]. Of the state only `round` is read.
+    """Prepares the inputs and weights of the A local clients in a round.
 
-    `key` is the root key, `reads` as in `build_local`.
+    Args:
+      key: the root key.
+      state: only `round` is read.
+      federation: the tables of images are read, not the images.
+      cohort: the local clients.
+      hparams: the hyper-parameters.
+      reads: as in `build_local`.
+
+    Returns:
+      Inputs and weights, with a leading [A].
     """
     rows, labeled = sampling.rows(reads, key, federation, cohort, hparams.batches)
     steps = sampling.client_steps(federation, cohort, hparams.batches)
@@ -232,7 +262,16 @@ def plan(
 
 
 def weigh(federation: Federation, cohort: Cohort, hparams: HParams) -> ClientWeights:
-    """The weights [A] of the local clients of a cohort; those without images do not participate."""
+    """Computes the weights of the local clients; those without images do not participate.
+
+    Args:
+      federation: only the sizes are read.
+      cohort: the local clients.
+      hparams: `batch_size`, `labeled_rows` and `local.weighting` are read.
+
+    Returns:
+      Weights [A].
+    """
     unlabeled, with_labels = federation.size[cohort.ids], federation.labeled_size[cohort.ids]
     images = sampling.images_held(unlabeled, with_labels, hparams.batch_size, hparams.labeled_rows)
     weight = cohort.weight * (images > 0)
@@ -246,10 +285,17 @@ def collect(
     axis: ClientAxis = LOCAL_CLIENTS,
     rates: Callable[[dict[str, Array]], Metrics] = pseudo_label_rates,
 ) -> tuple[Any, Metrics]:
-    """The average of what the clients of a round upload, and the metrics of the round, scalars.
+    """Averages what the clients of a round upload, and computes the metrics of the round.
 
-    Leaves of `work` and `weights` have a leading [A], of the local clients. `otherwise` is the average if no client
-    participates, of the structure of an upload; `axis` and `rates` are as in `build_local`.
+    Args:
+      work: the outputs of the local clients, leaves [A, ...].
+      weights: their weights, leaves [A].
+      otherwise: the average if no client participates, with the structure of an upload.
+      axis: the clients.
+      rates: maps the clients' summed counts to metrics.
+
+    Returns:
+      The average, and the metrics, scalars.
     """
     may_sit_out = bool(jax.tree.leaves(weights.candidates))
     candidates = weights.candidates if may_sit_out else weights.weight
@@ -270,10 +316,18 @@ def collect(
 def forward(
     model: SplitModel, variables: SplitParams, images: Array, key: Array | None, train: bool, rows: Array | None = None
 ) -> tuple[Array, SplitParams]:
-    """Logits [B, K] of normalized images [B, H, W, C], and the variables, in training with new BatchNorm statistics.
+    """Runs a whole model.
 
-    `train` uses dropout, drawn with `key`, which may be None otherwise, and the statistics of the batch. `rows` [B]
-    bool are the valid rows of a partial batch; None: all.
+    Args:
+      model: the model.
+      variables: its variables.
+      images: [B, H, W, C], normalized.
+      key: for dropout; may be None if not in training.
+      train: use dropout and the statistics of the batch.
+      rows: [B] bool, the valid rows of a partial batch; None: all.
+
+    Returns:
+      Logits [B, K], and the variables, in training with new BatchNorm statistics.
     """
     keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
     features, bottom = model.bottom(variables.bottom, images, keys[0], train, rows)
@@ -282,8 +336,16 @@ def forward(
 
 
 def build_server(model: SplitModel, views: Views, hparams: HParams, label_weight: float = 1.0) -> ServerPhase:
-    """The server's part of a round: K_s steps of weighted cross-entropy (`build_supervised`), or nothing if K_s is 0
-    and the server only averages.
+    """Builds the server's part of a round: K_s steps of cross-entropy, or nothing if K_s is 0 and it only averages.
+
+    Args:
+      model: the model.
+      views: `supervised` and `normalize` are read.
+      hparams: the hyper-parameters.
+      label_weight: weight of the cross-entropy.
+
+    Returns:
+      The phase, from `build_supervised` unless K_s is 0.
     """
     if hparams.server_trains:
         return build_supervised(model, views, hparams, label_weight)
@@ -296,19 +358,38 @@ def server_then_clients(
     clients: LocalPhase,
     update: Callable[[State, Any, Federation], State] = lambda state, average, _: state.replace(student=average),
 ) -> Round:
-    """A round of a method of whole models: K_s steps at the server, then the clients'; `update` makes the new state
-    from the average of their uploads, which by default is the student."""
+    """Builds a round of a method of whole models: K_s steps at the server, then the clients' part.
+
+    Args:
+      hparams: the hyper-parameters.
+      server: the server's part, from `build_server`.
+      clients: the clients' part, from `build_local`.
+      update: maps (state, average of the uploads, federation) to the new state; by default the average is the new
+        student.
+
+    Returns:
+      The round.
+    """
 
     def round_(key: Array, state: State, federation: Federation, cohort: Cohort, k_s: Array) -> tuple[State, Metrics]:
         lr = learning_rate(hparams, state.round)
         state, metrics = server(key, state, federation, k_s, lr)
-        average, kept, client_metrics = clients(key, state, federation, cohort, lr)
-        state = update(state.replace(round=state.round + 1, clients=kept), average, federation)
+        average, client_states, client_metrics = clients(key, state, federation, cohort, lr)
+        state = update(state.replace(round=state.round + 1, clients=client_states), average, federation)
         return state, {'lr': lr, **metrics, **client_metrics}
 
     return round_
 
 
 def predict_by(model: SplitModel, views: Views, *names: str) -> Predict:
-    """predict(state, images [B, H, W, C] uint8) -> logits [B, K] of models of the state, such as 'student', by name."""
+    """Builds `Algorithm.predict` from models in the state.
+
+    Args:
+      model: the model.
+      views: `normalize` is read.
+      *names: fields of the state, such as 'student'.
+
+    Returns:
+      predict(state, images [B, H, W, C] uint8) -> {name: logits [B, K]}.
+    """
     return lambda state, images: {name: predict(model, views, getattr(state, name), images) for name in names}

@@ -1,10 +1,8 @@
-"""The loss terms of SemiSFL as pure functions of a batch of rows.
+"""The loss terms of SemiSFL, as pure functions of rows.
 
-Every mean is over weighted rows: weight 1 for a row of a participating client, 0 for padding. A caller that holds only
-some of the rows of a mean passes the count of all rows and gets the contribution of its own rows to the mean.
+Means are weighted: 1 for a row of a participating client, 0 for padding. A caller that holds only some of the rows
+passes the count of all rows and gets its rows' share of the mean.
 """
-
-from __future__ import annotations
 
 from typing import NamedTuple
 
@@ -16,7 +14,7 @@ from semisfl_jax.core.types import Array
 
 
 class References(NamedTuple):
-    """The rows that the anchors of a contrastive loss are compared with."""
+    """The rows that a contrastive loss compares its anchors with."""
 
     keys: Array  # [T, P] unit rows
     labels: Array  # [T] int32, -1 for an empty slot
@@ -30,43 +28,72 @@ def concatenate(*parts: References) -> References:
 
 
 def row_mean(values: Array, weight: Array, count: Array | None = None) -> Array:
-    """Mean of [R] values under [R] weights; 0 when all weights are 0. `count`: sum of the weights of all rows."""
+    """Averages [R] values under [R] weights; the mean is 0 if all weights are 0.
+
+    Args:
+      values: [R].
+      weight: [R].
+      count: the sum of the weights of all rows, if `values` holds only some of them; None for the sum of `weight`.
+
+    Returns:
+      The mean []; with `count`, the share that these rows contribute to it.
+    """
     chex.assert_equal_shape([values, weight])
     return jnp.sum(values * weight) / jnp.maximum(jnp.sum(weight) if count is None else count, 1.0)
 
 
 def cross_entropy_rows(logits: Array, labels: Array) -> Array:
-    """Cross-entropy of every row: logits [R, K], labels [R] -> [R]."""
+    """Computes the cross-entropy of every row.
+
+    Args:
+      logits: [R, K].
+      labels: [R] int32.
+
+    Returns:
+      [R].
+    """
     chex.assert_shape(labels, logits.shape[:1])
     log_probabilities = jax.nn.log_softmax(logits)
-    # Not a gather, whose gradient scatters: accelerators would sort the labels first.
+    # No gather: its gradient is a scatter, for which accelerators sort the labels first.
     chosen = labels[:, None] == jnp.arange(logits.shape[1])
     return -jnp.sum(jnp.where(chosen, log_probabilities, 0.0), axis=-1)
 
 
 def cross_entropy(logits: Array, labels: Array, weight: Array) -> Array:
-    """Mean cross-entropy [], the H of the supervised phase (Eq. 4): logits [R, K], labels [R] int32, weight [R]."""
+    """Computes the mean cross-entropy, the H of the supervised phase (Eq. 4).
+
+    Args:
+      logits: [R, K].
+      labels: [R] int32.
+      weight: [R].
+
+    Returns:
+      [].
+    """
     return row_mean(cross_entropy_rows(logits, labels), weight)
 
 
 def consistency_rows(logits: Array, pseudo_labels: Array, confident: Array) -> Array:
-    """Consistency regularization [R] of the cross-entity phase (Eq. 1): cross-entropy against hard pseudo-labels.
+    """Computes the consistency regularization of the cross-entity phase (Eq. 1): cross-entropy with hard pseudo-labels.
 
-    Rows that are not confident add 0 but count in the mean, as in FixMatch and the authors' code. `logits` [R, K] are
-    the student's on the strong view, `pseudo_labels` [R] the teacher's on the weak one.
+    Rows that are not confident add 0 but count in the mean, as in FixMatch and the authors' code.
+
+    Args:
+      logits: [R, K], the student's on strong views.
+      pseudo_labels: [R] int32, the teacher's on weak views.
+      confident: [R] bool.
+
+    Returns:
+      [R].
     """
     chex.assert_equal_shape([pseudo_labels, confident])
     return cross_entropy_rows(logits, pseudo_labels) * confident
 
 
 def contrastive_rows(
-    anchors: Array,
-    labels: Array,
-    references: References,
-    temperature: float,
-    comparable: Array | None = None,
+    anchors: Array, labels: Array, references: References, temperature: float, comparable: Array | None = None
 ) -> Array:
-    """Supervised-contrastive loss (Eq. 3) and clustering regularization (Eq. 5) of every anchor.
+    """Computes the supervised-contrastive loss (Eq. 3) or the clustering regularization (Eq. 5) of every anchor.
 
     For anchor j with positives P_j, the confident references that share its label:
 

@@ -1,7 +1,5 @@
 """A client's objective on one batch: cross-entropy on its labels, consistency on unlabeled images, or both."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import TypeAlias
@@ -16,12 +14,13 @@ from semisfl_jax.core.state import with_parameters
 from semisfl_jax.core.teacher import confidence_threshold, count_pseudo_labels, hard_labels, label_logits
 from semisfl_jax.core.types import Array, LossValue, SplitModel, SplitParams, Views
 
-# A rule: (logits [B, K] of the labeler, of the model in training, weight [B]) -> loss [], labels [B], confident [B]
+# A rule: logits [B, K] of the labeler, logits [B, K] of the model in training, weight [B] -> loss [], labels [B],
+# confident [B]
 Rule = Callable[[Array, Array, Array], tuple[Array, Array, Array]]
 
 
 def fixmatch(threshold: float) -> Rule:
-    """FixMatch (Sohn et al., 2020): cross-entropy against hard labels on confident rows; the mean is over all rows."""
+    """Builds FixMatch (Sohn et al., 2020): cross-entropy with hard labels on confident rows, averaged over all rows."""
 
     def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
         labels, confident = hard_labels(weak, threshold)
@@ -31,11 +30,18 @@ def fixmatch(threshold: float) -> Rule:
 
 
 def uda(threshold: float, temperature: float) -> Rule:
-    """UDA (Xie et al., 2020): KL(p || q) from the weak view's sharpened distribution p to the strong view's q.
+    """Builds UDA (Xie et al., 2020): KL(p || q) from the weak view's sharpened distribution p to the strong view's q.
 
     p = softmax(logits / temperature), with no gradient. Confidence is measured before sharpening and must be above the
-    threshold; rows that are not confident add 0 and count in the mean. The authors' scripts for images use 0.8 and 0.4.
-    `threshold` 0 and `temperature` 1 disable masking and sharpening.
+    threshold; rows that are not confident add 0 and count in the mean. The authors' scripts for images use a threshold
+    of 0.8 and a temperature of 0.4.
+
+    Args:
+      threshold: 0 disables masking.
+      temperature: 1 disables sharpening.
+
+    Returns:
+      The rule.
     """
 
     def rule(weak: Array, strong: Array, weight: Array) -> tuple[Array, Array, Array]:
@@ -49,21 +55,21 @@ def uda(threshold: float, temperature: float) -> Rule:
 
 
 def mean_teacher(threshold: float) -> Rule:
-    """Mean teacher (Tarvainen and Valpola, 2017): the mean squared difference of the predicted probabilities.
+    """Builds mean teacher (Tarvainen and Valpola, 2017): the mean squared difference of the predicted probabilities.
 
-    A mean over classes, too, as in its authors' code. Every row counts; with a `threshold` of infinity, none.
+    It is a mean over classes, too, as in the authors' code. Every row counts; with a `threshold` of infinity, none.
     """
 
     def rule(teacher: Array, student: Array, weight: Array) -> tuple[Array, Array, Array]:
-        labels, every = hard_labels(teacher, threshold)
+        labels, confident = hard_labels(teacher, threshold)
         rows = jnp.mean((jax.nn.softmax(student) - jax.nn.softmax(teacher)) ** 2, axis=-1)
-        return losses.row_mean(rows * every if threshold else rows, weight), labels, every
+        return losses.row_mean(rows * confident if threshold else rows, weight), labels, confident
 
     return rule
 
 
 def build_rule(hparams: HParams) -> Rule:
-    """The rule of `local.objective`, for logits from `label_logits`."""
+    """Builds the rule of `local.objective`, for logits from `label_logits`."""
     if hparams.local.objective == 'uda':
         return uda(confidence_threshold(hparams), hparams.uda.temperature)
     if hparams.local.objective == 'mean_teacher':
@@ -72,10 +78,17 @@ def build_rule(hparams: HParams) -> Rule:
 
 
 def ramp(local: Local, round_index: Array) -> Array | float:
-    """The share of its weight that the unlabeled loss has in a round, up to 1 from round `local.ramp_rounds` on.
+    """Returns the share of its weight that the unlabeled loss has in a round; 1 from round `local.ramp_rounds` on.
 
     Linear with 'pseudo_label' (Lee, 2013, Eq. 16), exp(-5 (1 - x)^2) at a share x of the ramp with 'mean_teacher'
-    (Tarvainen and Valpola, 2017). Other objectives have none.
+    (Tarvainen and Valpola, 2017). Other objectives have no ramp.
+
+    Args:
+      local: `objective` and `ramp_rounds` are read.
+      round_index: [], from 0.
+
+    Returns:
+      A share up to 1.
     """
     if not local.ramp_rounds or local.objective not in ('pseudo_label', 'mean_teacher'):
         return 1.0
@@ -84,10 +97,18 @@ def ramp(local: Local, round_index: Array) -> Array | float:
 
 
 def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
-    """UDA's training signal annealing: labeled images count only while their label's probability is at most this.
+    """Computes the threshold of UDA's training signal annealing.
 
-    eta = alpha (1 - 1 / K) + 1 / K, with alpha = s, exp(5 (s - 1)) or 1 - exp(-5 s) for `schedule` 'linear', 'exp' or
-    'log' and s = `progress` in [0, 1]. 'off' gives infinity.
+    Labeled images count only while their label's probability is at most eta = alpha (1 - 1 / K) + 1 / K, with s =
+    `progress` and alpha = s, exp(5 (s - 1)) or 1 - exp(-5 s) for `schedule` 'linear', 'exp' or 'log'.
+
+    Args:
+      schedule: 'linear', 'exp', 'log', or 'off', whose threshold is infinite.
+      progress: [] in [0, 1].
+      classes: K.
+
+    Returns:
+      eta [].
     """
     alpha = {
         'off': lambda s: jnp.full_like(s, jnp.inf),
@@ -98,20 +119,29 @@ def signal_threshold(schedule: str, progress: Array, classes: int) -> Array:
     return alpha * (1.0 - 1.0 / classes) + 1.0 / classes
 
 
-# The loss of a client on one batch: parameters, student, the variables that label weak views, batch, key, and
-# round_index [] (from 0: where schedules stand) -> as in `ClientLoss`
+# A client's loss on one batch: parameters, student, the variables that label weak views, batch, key, round_index []
+# (from 0, for schedules) -> what a `ClientLoss` returns
 Objective: TypeAlias = Callable[[SplitParams, SplitParams, SplitParams, Batch, Array, Array], LossValue]
 
 
 def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Objective:
-    """The objective selected by `local.objective`.
+    """Builds the objective selected by `local.objective`.
 
-    'supervised': cross-entropy of labeled images. The others are `semi_supervised`, with these labelers:
-    'fixmatch', 'uda': the client's own model.
-    'pseudo_label': the received model, so an image has the same label all round (Lee, 2013, in federated learning as
-      Fed-Pseudo in the comparison of Wang et al., 2021); without strong views, as in `plain`.
-    'mean_teacher': an EMA of the client's model (Tarvainen and Valpola, 2017; Fed-MT in that comparison); both models
-      see weak views with Gaussian noise (`local.input_noise`), of draws of their own.
+    'supervised' is the cross-entropy of labeled images. All others are `semi_supervised`, with these labelers:
+
+    - 'fixmatch', 'uda': the client's own model
+    - 'pseudo_label': the received model, so an image has the same label all round (Lee, 2013, in federated learning as
+      Fed-Pseudo in the comparison of Wang et al., 2021); without strong views, as in `plain`
+    - 'mean_teacher': an EMA of the client's model (Tarvainen and Valpola, 2017; Fed-MT in that comparison); both models
+      see weak views with Gaussian noise (`local.input_noise`), each with its own draw
+
+    Args:
+      model: the model.
+      views: the views.
+      hparams: the hyper-parameters.
+
+    Returns:
+      The objective.
     """
     kind = hparams.local.objective
     if kind == 'supervised':
@@ -121,12 +151,12 @@ def build_objective(model: SplitModel, views: Views, hparams: HParams) -> Object
 
 
 def plain(views: Views) -> Views:
-    """Views for `semi_supervised` with which the image itself is labeled, and a weak view trained on."""
+    """Returns views for `semi_supervised` that label the image itself and train on a weak view."""
     return views._replace(weak=lambda key, images: images, strong=views.weak)
 
 
 def supervised(model: SplitModel, views: Views) -> Objective:
-    """Mean cross-entropy on the supervised view; every row of a batch is labeled."""
+    """Builds the mean cross-entropy on the supervised view; every row of a batch is labeled."""
 
     def objective(
         parameters: SplitParams,
@@ -145,13 +175,22 @@ def supervised(model: SplitModel, views: Views) -> Objective:
 
 
 def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: Rule) -> Objective:
-    """L_s + `consistency_weight` L_u: cross-entropy of the labeled rows, the rule's consistency of the others.
+    """Builds L_s + `consistency_weight` L_u: cross-entropy of the labeled rows, the rule's consistency of the rest.
 
     Each is a mean over its own rows. All rows pass through the model in one batch, labeled ones in the supervised view,
-    the others in a strong view. `labeler` holds the variables that label the weak views: the client's own model or a
-    teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labeled rows count in L_s only
-    while the probability of their label is at most the threshold, which rises until round `lr_rounds`. The weight of
-    L_u rises over the first rounds if the objective has a ramp (`ramp`).
+    the rest in a strong view. The objective's `labeler` holds the variables that label the weak views: the client's own
+    model or a teacher. Without labels at the clients there is no L_s. In UDA with signal annealing, labeled rows count
+    in L_s only while the probability of their label is at most the threshold, which rises until round `lr_rounds`. If
+    the objective has a ramp (`ramp`), the weight of L_u rises over the first rounds.
+
+    Args:
+      model: the model.
+      views: the views.
+      hparams: the hyper-parameters.
+      rule: the consistency.
+
+    Returns:
+      The objective.
     """
     head = hparams.labeled_rows  # rows of a batch that may have labels
 
@@ -176,10 +215,19 @@ def semi_supervised(model: SplitModel, views: Views, hparams: HParams, rule: Rul
 
 
 def both_views(views: Views, head: int, batch: Batch, key: Array) -> tuple[Array, Array]:
-    """The two views of a batch that `semi_supervised` needs, normalized images [B, H, W, C] each.
+    """Draws the two views of a batch that `semi_supervised` needs.
 
-    It trains on the first: labeled rows, which are among the first `head`, in the supervised view, and all other rows
-    in a strong view. The second is a weak view of all rows, from which pseudo-labels are computed.
+    It trains on the first: labeled rows in the supervised view, all remaining rows in a strong view. The second is a
+    weak view of all rows, from which pseudo-labels are computed.
+
+    Args:
+      views: the views.
+      head: number of leading rows that may be labeled.
+      batch: the batch.
+      key: the client's key in the iteration.
+
+    Returns:
+      The two views, normalized [B, H, W, C] each.
     """
     images = views.strong(rng.fold(key, 'strong'), batch.images)
     if head:
@@ -191,20 +239,28 @@ def both_views(views: Views, head: int, batch: Batch, key: Array) -> tuple[Array
 
 
 def with_noise(hparams: HParams, key: Array, x: Array, weak: Array) -> tuple[Array, Array]:
-    """Both views of `both_views` with Gaussian noise, drawn for each, if the objective is 'mean_teacher'."""
+    """Adds Gaussian noise to both views of `both_views`, a draw for each, if the objective is 'mean_teacher'."""
     scale = hparams.local.input_noise if hparams.local.objective == 'mean_teacher' else 0.0
     if not scale:
         return x, weak
-    noise, of_labeler = (jax.random.normal(rng.fold(key, name), x.shape) for name in ('noise', 'teacher_noise'))
-    return x + scale * noise, weak + scale * of_labeler
+    noise, weak_noise = (jax.random.normal(rng.fold(key, name), x.shape) for name in ('noise', 'teacher_noise'))
+    return x + scale * noise, weak + scale * weak_noise
 
 
 def with_labels(
     hparams: HParams, consistency: Array, logits: Array, batch: Batch, round_index: Array
 ) -> tuple[Array, dict[str, Array]]:
-    """The loss L_s + `consistency_weight` L_u [] of `semi_supervised`, and its terms by their names in metrics.jsonl.
+    """Computes the loss L_s + `consistency_weight` L_u of `semi_supervised`.
 
-    `consistency` is L_u [], `logits` [B, K] are those of the student, from which L_s is computed.
+    Args:
+      hparams: the hyper-parameters.
+      consistency: L_u [].
+      logits: [B, K], the student's, from which L_s is computed.
+      batch: the batch.
+      round_index: [], from 0.
+
+    Returns:
+      The loss [], and its terms by their names in metrics.jsonl.
     """
     head = hparams.labeled_rows
     unlabeled = hparams.consistency_weight * ramp(hparams.local, round_index) * consistency

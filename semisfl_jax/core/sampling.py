@@ -8,10 +8,8 @@ from the number of rounds it has participated in.
 The permutation is the swap-or-not shuffle (Hoang, Morris, Rogaway: An Enciphering Scheme Based on a Card Shuffle,
 CRYPTO 2012): in each pass, x is paired with (k - x) mod n, and a hash of the pair decides whether to swap.
 
-The loaders of the authors' code read differently (`read_replicated`), so that a batch may contain an image twice.
+The authors' loaders read differently (`read_replicated`): a batch may contain an image twice.
 """
-
-from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -19,38 +17,45 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, Cohort, Federation
 
 READS = ('batches', 'sets')  # what the clients of a method read in a round: `client_rows` or `whole_sets`
-STEPS = ('unlabeled', 'longest')  # what passes of a client are counted over: `client_steps`
+STEPS = ('unlabeled', 'longest')  # which images a client's passes are counted over: `client_steps`
 
-_PASSES = 48  # about 3 log2(n) for n = 65,536; the pair statistics of small n are checked in the tests
+_PASSES = 48  # about 3 log2(n) for n = 65,536; the tests check the pair statistics of small n
 
 
 class BatchPlan(NamedTuple):
-    """The mini-batches of a client in a round, as the configuration has them (`HParams.batches`). Hashable."""
+    """The mini-batches of a client in a round, as configured (`HParams.batches`). Hashable."""
 
     k_u: int  # iterations, if `epochs` is 0
     batch_size: int  # B
     labeled_rows: int = 0  # B_l rows, at the start, are labeled (Fig. 10); all B: only labeled images are read
-    epochs: int = 0  # passes over the client's images, which take the place of `k_u`
-    steps: str = 'unlabeled'  # one of STEPS: what `epochs` passes are counted over (`client_steps`)
-    order: str = 'epochs'  # `config.sampling`: for `read`; or 'replicated' for `read_replicated`, without `epochs`
+    epochs: int = 0  # passes over the client's images, instead of `k_u` iterations
+    steps: str = 'unlabeled'  # one of STEPS
+    order: str = 'epochs'  # `config.sampling`: `read`; 'replicated': `read_replicated`, without `epochs`
 
 
 def _mix(x: Array) -> Array:
-    """A bijective hash of uint32 (the finalizer of MurmurHash3)."""
+    """Hashes uint32 bijectively (the finalizer of MurmurHash3)."""
     x = (x ^ (x >> 16)) * jnp.uint32(0x85EBCA6B)
     x = (x ^ (x >> 13)) * jnp.uint32(0xC2B2AE35)
     return x ^ (x >> 16)
 
 
 def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Array:
-    """The image, int32, of `position` under the permutation of range(size) selected by `seed_bits` and `epoch`.
+    """Permutes range(size) and returns single elements. The arguments broadcast against each other.
 
-    The arguments broadcast against each other: `seed_bits` uint32, the others int32, `size` at least 1.
+    Args:
+      seed_bits: uint32; with `epoch`, it selects the permutation.
+      epoch: int32.
+      position: int32, the elements to return.
+      size: int32, at least 1.
+
+    Returns:
+      int32, the images at `position`.
     """
     n = size.astype(jnp.uint32)
     key = _mix(seed_bits ^ _mix(epoch.astype(jnp.uint32) + jnp.uint32(0x9E3779B9)))
@@ -66,20 +71,36 @@ def permute(seed_bits: Array, epoch: Array, position: Array, size: Array) -> Arr
 
 
 def read(seed_bits: Array, offset: Array, size: Array) -> Array:
-    """Elements, int32, of the endless sequence over range(size): one random permutation of it after another.
+    """Reads an endless sequence over range(size): one random permutation after another. The arguments broadcast.
 
-    The arguments broadcast against each other: `seed_bits` uint32, the key of the sequence, `offset` int32, places in
-    it, and `size` int32; where that is 0, so is the result.
+    Args:
+      seed_bits: uint32, the key of the sequence.
+      offset: int32, places in the sequence.
+      size: int32; where it is 0, so is the result.
+
+    Returns:
+      int32, the elements at `offset`.
     """
     size = jnp.maximum(size, 1)
     return permute(seed_bits, offset // size, offset % size, size)
 
 
 def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Array, size: Array, steps: int) -> Array:
-    """Element `slot` of batch `step` (int32) over range(size), as the loaders of the authors' code read; 0 if empty.
+    """Reads batches over range(size) as the loaders of the authors' code do.
 
     The list of images is repeated until it is long enough for `steps` batches, shuffled, and read batch by batch. A
-    remainder too short for another batch is dropped, and the list is reshuffled.
+    remainder too short for another batch is dropped, and the list is reshuffled. The arguments broadcast.
+
+    Args:
+      seed_bits: uint32, the key of the sequence.
+      step: int32, the batch.
+      slot: int32, the place in the batch.
+      batch_size: int32, B.
+      size: int32; where it is 0, so is the result.
+      steps: the number of batches for which the list is repeated.
+
+    Returns:
+      int32, the images.
     """
     size, batch_size = jnp.maximum(size, 1), jnp.maximum(batch_size, 1)
     length = size * -(-steps * batch_size // size)
@@ -87,12 +108,18 @@ def read_replicated(seed_bits: Array, step: Array, slot: Array, batch_size: Arra
     return permute(seed_bits, step // batches, step % batches * batch_size + slot, length) % size
 
 
-def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
-    """The places in the endless sequence over range(size) that batch `step` [] reads; the last of a pass may be short.
+def pass_offsets(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Array]:
+    """Locates a batch in the endless sequence over range(size), if the last batch of every pass may be short.
+
+    Pass e consists of the ceil(size / B) batches from step e * ceil(size / B) on.
+
+    Args:
+      step: [], the batch, counted over all passes.
+      batch_size: B.
+      size: images of a pass.
 
     Returns:
-      offsets [B] in the endless sequence, for `read`, and valid [B] bool, True for at least the first. Pass e consists
-      of the ceil(size / B) batches starting at step e * ceil(size / B).
+      Offsets [B] for `read`, and valid [B] bool, True for at least the first.
     """
     size = jnp.maximum(size, 1)
     batches = -(-size // batch_size)
@@ -101,62 +128,95 @@ def of_pass(step: Array, batch_size: int, size: Array | int) -> tuple[Array, Arr
 
 
 def server_rows(key: Array, step: Array, batch_size: int, size: int, steps: int = 0) -> Array:
-    """Indices [B_s] of the images, out of `size` labeled ones, that supervised step `step` [] of the run reads.
-    With `steps`, in the order of `read_replicated`.
+    """Draws the labeled images that a supervised step reads.
+
+    Args:
+      key: the root key.
+      step: [], the step, counted over all rounds.
+      batch_size: B_s.
+      size: the number of labeled images.
+      steps: if above 0, read in the order of `read_replicated`, for so many steps.
+
+    Returns:
+      Indices [B_s] of labeled images.
     """
     slot = jnp.arange(batch_size)
     if steps:
-        return read_replicated(_of_server(key), step, slot, jnp.int32(batch_size), jnp.int32(size), steps)
-    return read(_of_server(key), step * batch_size + slot, jnp.int32(size))
+        return read_replicated(_server_seed_bits(key), step, slot, jnp.int32(batch_size), jnp.int32(size), steps)
+    return read(_server_seed_bits(key), step * batch_size + slot, jnp.int32(size))
 
 
 def server_pass_rows(key: Array, step: Array, batch_size: int, size: int) -> tuple[Array, Array]:
-    """Like `server_rows`, but the last batch of every pass may be short: rows [B_s] and valid [B_s] bool."""
-    offset, valid = of_pass(step, batch_size, size)
-    return read(_of_server(key), offset, jnp.int32(size)), valid
+    """Draws like `server_rows`, but lets the last batch of every pass be short: rows [B_s] and valid [B_s] bool."""
+    offset, valid = pass_offsets(step, batch_size, size)
+    return read(_server_seed_bits(key), offset, jnp.int32(size)), valid
 
 
-def _of_server(key: Array) -> Array:
+def _server_seed_bits(key: Array) -> Array:
+    """Returns the seed bits of the server's sequence."""
     return jax.random.bits(rng.fold(key, 'server_batches'))
 
 
 def rows(reads: str, key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan) -> tuple[Array, Array]:
-    """Rows of `client_images` that the cohort reads in one round, and whether each carries a true label, [A, ...].
+    """Draws the rows of `client_images` that the cohort reads in a round.
 
-    `reads` is one of READS; `batches` are those of `client_rows`.
+    Args:
+      reads: one of READS.
+      key: the root key.
+      federation: the tables of images are read, not the images.
+      cohort: the active clients.
+      batches: the batches to read, for `reads` 'batches'.
+
+    Returns:
+      Rows [A, ...] int32, and [A, ...] bool: whether each carries a true label.
     """
     if reads == 'sets':
         return whole_sets(federation, cohort)
     return client_rows(key, federation, cohort, batches)
 
 
-def of_task(
+def select_task(
     key: Array, federation: Federation, cohort: Cohort, tasks: Sequence[str], name: str
 ) -> tuple[Array, Federation, Cohort]:
-    """The part of task `name` of the T dense `tasks`, of which client n works on task n mod T.
+    """Selects the part of one dense task; client n works on task n mod T.
+
+    A task's clients draw the same, whatever the remaining tasks are.
+
+    Args:
+      key: the root key.
+      federation: the data of all N clients.
+      cohort: A active clients.
+      tasks: the T tasks.
+      name: one of them.
 
     Returns:
-      A key, the N / T clients of the task, numbered from 0, and those A / T of them that are in the cohort. They are
-      the same, and draw the same, whichever the other tasks are.
+      A key, the N / T clients of the task, numbered from 0, and the A / T of them that are in the cohort.
     """
     first, count = tasks.index(name), len(tasks)
     tables = ('index', 'size', 'labeled_index', 'labeled_size')
-    own = {field: getattr(federation, field)[first::count] for field in tables}
+    fields = {field: getattr(federation, field)[first::count] for field in tables}
     if federation.streamed:
         for field in ('client_images', 'client_labels'):
-            read = getattr(federation, field)
-            of_task = read.reshape(len(cohort.ids), -1, *read.shape[1:])[first::count]
-            own[field] = of_task.reshape(-1, *read.shape[1:])
-    of_cohort = Cohort(*(field[first::count] for field in cohort))
-    return rng.fold(key, 'task', name), federation.replace(**own), of_cohort._replace(ids=of_cohort.ids // count)
+            rows = getattr(federation, field)
+            by_client = rows.reshape(len(cohort.ids), -1, *rows.shape[1:])[first::count]
+            fields[field] = by_client.reshape(-1, *rows.shape[1:])
+    members = Cohort(*(field[first::count] for field in cohort))
+    return rng.fold(key, 'task', name), federation.replace(**fields), members._replace(ids=members.ids // count)
 
 
 def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
-    """Rows [A, S + S_l] of `client_images` of all images of the cohort, and whether each carries a true label.
+    """Lists the rows of `client_images` of all images of the cohort.
 
     The first S places hold the unlabeled images, padded after the client's `size`; the remaining S_l hold the labeled
-    ones, padded after its `labeled_size`. For a streamed federation, which holds exactly these images, the rows simply
-    count up.
+    ones, padded after its `labeled_size`. A streamed federation holds exactly these images, so the rows simply count
+    up.
+
+    Args:
+      federation: the tables of images are read, not the images.
+      cohort: A active clients.
+
+    Returns:
+      Rows [A, S + S_l] int32, and [A, S + S_l] bool: whether each carries a true label.
     """
     _check_streamed(federation, 'sets')
     row_indices = jnp.concatenate([federation.index[cohort.ids], federation.labeled_index[cohort.ids]], axis=1)
@@ -165,19 +225,30 @@ def whole_sets(federation: Federation, cohort: Cohort) -> tuple[Array, Array]:
 
 
 def _counted_up(row_indices: Array) -> Array:
+    """Numbers the entries in reading order."""
     return jnp.arange(row_indices.size, dtype=jnp.int32).reshape(row_indices.shape)
 
 
 def _check_streamed(federation: Federation, reads: str) -> None:
+    """Raises UserError if the federation was streamed for clients that read something else."""
     if federation.streamed not in ('', reads):
         raise UserError(f"the method has reads='{federation.streamed}', but its clients read '{reads}'; use that")
 
 
 def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows: int) -> Array:
-    """How many images [A] each client can train on, given its numbers of unlabeled and labeled images.
+    """Counts the images that each client can train on.
 
     The labeled ones if batches contain only labeled images; otherwise the unlabeled ones, plus the labeled ones if
     batches reserve rows for them.
+
+    Args:
+      unlabeled: [A], unlabeled images of each client.
+      labeled: [A], labeled images of each client.
+      batch_size: B.
+      labeled_rows: B_l.
+
+    Returns:
+      [A].
     """
     if labeled_rows == batch_size:
         return labeled
@@ -185,23 +256,40 @@ def images_held(unlabeled: Array, labeled: Array, batch_size: int, labeled_rows:
 
 
 def row_of_all(federation: Federation, position: Array) -> Array:
-    """The row of `client_images` at `position`, int32, in the concatenation of all clients' unlabeled images."""
+    """Looks up the row of `client_images` at a place in the concatenation of all clients' unlabeled images.
+
+    Args:
+      federation: only `index` and `size` are read.
+      position: int32, the place.
+
+    Returns:
+      int32, the row.
+    """
     ends = jnp.cumsum(federation.size)
     client = jnp.searchsorted(ends, position, side='right')
     return federation.index[client, position - (ends - federation.size)[client]]
 
 
 def client_steps(federation: Federation, cohort: Cohort, batches: BatchPlan) -> Array:
-    """Iterations [A] int32 of every client in one round.
+    """Counts the iterations of every client in a round.
 
     Without `batches.epochs`, `k_u` for every client. With E epochs, as many as a client needs to read its images E
-    times. `batches.steps` is what that means for a client whose batches hold B_l labeled and B_u unlabeled images:
+    times. What that means for a client whose batches hold B_l labeled and B_u unlabeled images depends on
+    `batches.steps`:
 
       'unlabeled': E n_u / B_u, rounded up; with labeled images alone, E n_l / B_l, rounded up.
       'longest': the larger of E n_u / B_u and E n_l / B_l, rounded down, but at least 1 for a client with images (step
         1 of Algorithm 1 of Fed-SHVR, Wang et al., 2021).
 
-    A client without labels has batches of B unlabeled images, with 'longest' of B_u like all others.
+    A client without labels has batches of B unlabeled images; with 'longest' of B_u, like all clients.
+
+    Args:
+      federation: only the sizes are read.
+      cohort: the active clients.
+      batches: the batches to read.
+
+    Returns:
+      [A] int32.
     """
     batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
     if not epochs:
@@ -211,18 +299,18 @@ def client_steps(federation: Federation, cohort: Cohort, batches: BatchPlan) -> 
     alone = labeled_rows == batch_size
     if batches.steps == 'unlabeled':
         return -(-epochs * labeled_size // batch_size) if alone else -(-epochs * size // (batch_size - labels_in_batch))
-    of_labeled = epochs * labeled_size // labeled_rows if labeled_rows else 0
-    steps = of_labeled if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), of_labeled)
+    labeled_steps = epochs * labeled_size // labeled_rows if labeled_rows else 0
+    steps = labeled_steps if alone else jnp.maximum(epochs * size // (batch_size - labels_in_batch), labeled_steps)
     return jnp.maximum(steps, images_held(size, labeled_size, batch_size, labeled_rows) > 0)
 
 
 def _reserves(batches: BatchPlan, labeled_size: Array) -> Array:
-    """Whether the first rows of a client's batches are not for unlabeled images."""
+    """Tells whether the first rows of a client's batches are closed to unlabeled images."""
     return (labeled_size > 0) | (batches.steps == 'longest')
 
 
 def most_steps(federation: Federation, batches: BatchPlan) -> int:
-    """An upper bound of `client_steps` for every cohort."""
+    """Bounds `client_steps` from above, for every cohort."""
     batch_size, labeled_rows, epochs = batches.batch_size, batches.labeled_rows, batches.epochs
     if not epochs:
         return batches.k_u
@@ -236,11 +324,17 @@ def most_steps(federation: Federation, batches: BatchPlan) -> int:
 
 
 def client_rows(key: Array, federation: Federation, cohort: Cohort, batches: BatchPlan) -> tuple[Array, Array]:
-    """Rows of `client_images` that the cohort reads in one round.
+    """Draws the rows of `client_images` that the cohort reads in batches in a round.
 
     Each client's batch starts with `batches.labeled_rows` of its labeled images, if it has any; the rest is unlabeled.
     If a client has none, all rows are unlabeled; with `batches.steps` 'longest', the first ones then only repeat
-    others, and do not count (`local.guessed_rows`). `key` is the root key; the images of the federation are not read.
+    others, and do not count (`local.guessed_rows`).
+
+    Args:
+      key: the root key.
+      federation: the tables of images are read, not the images.
+      cohort: the active clients.
+      batches: the batches to read.
 
     Returns:
       rows [A, K_u, B] int32, and labeled [A, K_u, B] bool: whether the row carries a true label. For a streamed
@@ -259,7 +353,7 @@ def client_rows(key: Array, federation: Federation, cohort: Cohort, batches: Bat
         head = jnp.where(_reserves(batches, labeled_size), labeled_rows, 0)
 
         def images(seed_bits: Array, position: Array, batch: Array | int, count: Array) -> Array:
-            """Indices of the images, out of `count`, at `position` in each step's `batch` of them."""
+            """Returns indices of images, out of `count`, at `position` in each step's `batch` of them."""
             if batches.order == 'replicated':
                 place = jnp.maximum(position, 0)
                 return read_replicated(seed_bits, step, place, jnp.asarray(batch), count, batches.k_u)

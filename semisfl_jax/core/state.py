@@ -1,6 +1,4 @@
-"""The state carried from round to round, and small operations shared by all phases."""
-
-from __future__ import annotations
+"""The state carried from round to round, and small operations that all phases share."""
 
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -14,39 +12,47 @@ from semisfl_jax.core.types import Array, Cohort, Federation, Metrics, SplitMode
 
 
 class State(struct.PyTreeNode):
-    """The state that server and clients carry from round to round."""
+    """What server and clients carry from round to round."""
 
     round: Array  # [] int32, rounds completed
     step: Array  # [] int32, supervised steps over all rounds: the t of the teacher's average
     student: SplitParams
-    teacher: Any  # SplitParams, () in methods without one
-    queue: Any = ()  # `queue.Queue`, () in methods without a contrastive term
-    clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N], () for nothing
-    server: Any = ()  # what a method's server keeps besides the models, () for nothing
-    opt_state: Any = ()  # server's optimizer state in supervised training, () if every round starts with a fresh one
+    teacher: Any  # SplitParams; () if the method has none
+    queue: Any = ()  # `queue.Queue`; () if the method has no contrastive term
+    clients: Any = ()  # what clients keep between their rounds: a pytree with leading [N]; () for nothing
+    server: Any = ()  # what the server keeps besides the models; () for nothing
+    opt_state: Any = ()  # the server's optimizer state in supervised training; () if every round starts afresh
 
 
-# The parts of a round. The first argument is the root key; `k_s` [] int32 and `lr` [] float32 may be traced.
-# The server's: key, state, federation, k_s, lr -> state, metrics
+# The phases of a round. The first argument is the root key; `k_s` [] int32 and `lr` [] float32 may be traced.
+# The server trains: key, state, federation, k_s, lr -> state, metrics
 ServerPhase: TypeAlias = Callable[[Array, State, Federation, Array, Array], tuple[State, Metrics]]
-# In which clients and server train one model together: key, state, federation, local clients, lr -> state, metrics
+# Clients and server train one model together: key, state, federation, local clients, lr -> state, metrics
 CrossEntityPhase: TypeAlias = Callable[[Array, State, Federation, Cohort, Array], tuple[State, Metrics]]
-# The clients', from broadcast to average: key, state, federation, local clients, lr -> the average of the uploads, the
+# Clients train, from broadcast to average: key, state, federation, local clients, lr -> the average of the uploads, the
 # new `State.clients`, metrics
 LocalPhase: TypeAlias = Callable[[Array, State, Federation, Cohort, Array], tuple[Any, Any, Metrics]]
 
 
 def init_state(key: Array, model: SplitModel, queue: Any = (), teacher: bool = True, clients: Any = ()) -> State:
-    """The state before the first round: the teacher is a copy of the student.
+    """Builds the state before the first round; the teacher is a copy of the student.
 
-    Without a `queue` there is no contrastive term, and no projection head; without `teacher` there is no teacher.
+    Args:
+      key: the root key.
+      model: the split model.
+      queue: the memory queue; without one there is no contrastive term and no projection head.
+      teacher: whether the method has a teacher.
+      clients: what clients keep between their rounds, leaves [N, ...].
+
+    Returns:
+      The state at round 0 and step 0.
     """
     student = model.init(rng.fold(key, 'init'))
     if not queue:
         student = student._replace(proj={'params': {}})
     return State(
         round=jnp.zeros((), jnp.int32),
-        step=jnp.zeros((), jnp.int32),  # a buffer of its own: the state is donated
+        step=jnp.zeros((), jnp.int32),  # not the array of `round`: the state is donated, each buffer once
         student=student,
         teacher=jax.tree.map(jnp.copy, student) if teacher else (),
         queue=queue,
@@ -55,30 +61,36 @@ def init_state(key: Array, model: SplitModel, queue: Any = (), teacher: bool = T
 
 
 def trainable(variables: SplitParams) -> SplitParams:
-    """The parameters, without BatchNorm statistics."""
+    """Returns the parameters, without BatchNorm statistics."""
     return SplitParams(*(piece['params'] for piece in variables))
 
 
 def with_parameters(variables: SplitParams, parameters: SplitParams) -> SplitParams:
-    """`variables` with their parameters replaced."""
+    """Returns `variables` with their parameters replaced."""
     return SplitParams(*({**piece, 'params': new} for piece, new in zip(variables, parameters, strict=True)))
 
 
 def statistics(variables: SplitParams) -> SplitParams:
-    """The BatchNorm statistics of `variables` alone: the same tree with no parameters."""
+    """Returns the BatchNorm statistics alone: the same tree with no parameters."""
     return with_parameters(variables, SplitParams({}, {}, {}))
 
 
 def num_classes(model: SplitModel, top: Variables) -> int:
-    """K: how many logits the model has with the variables `top`. Nothing is computed."""
+    """Returns K, the number of logits that the model has with the variables `top`, without computing anything."""
     features = jax.ShapeDtypeStruct((1, model.feature_size), jnp.float32)
     return jax.eval_shape(lambda x: model.top(top, x, None, False)[0], features).shape[-1]
 
 
 def after_pre_rounds(pre_rounds: int, run: Callable, skipped: Callable[[State], tuple]) -> Callable:
-    """`run`, but in the first `pre_rounds` rounds what `skipped` makes of the state, with metrics that are all NaN.
+    """Wraps `run`: calls `skipped` instead in the first `pre_rounds` rounds.
 
-    `run` takes the key, the state and more, and returns metrics last; `skipped` returns what `run` does before them.
+    Args:
+      pre_rounds: rounds to skip; with 0, `run` itself is returned.
+      run: takes the key, the state and more; returns a tuple that ends with metrics.
+      skipped: maps the state to what `run` returns before its metrics.
+
+    Returns:
+      A function like `run`, whose metrics are NaN in the skipped rounds.
     """
 
     def run_or_skip(key: Array, state: State, *others: Any) -> tuple:
@@ -92,6 +104,6 @@ def after_pre_rounds(pre_rounds: int, run: Callable, skipped: Callable[[State], 
 
 
 def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:
-    """Logits [B, K] of uint8 images [B, H, W, C], in evaluation mode."""
+    """Computes logits [B, K] of uint8 images [B, H, W, C], in evaluation mode."""
     features, _ = model.bottom(variables.bottom, views.normalize(images), None, False)
     return model.top(variables.top, features, None, False)[0]

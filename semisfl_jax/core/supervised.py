@@ -1,10 +1,8 @@
 """The server-side supervised phase (Section III, step 1).
 
 If clients are spread over devices, every device runs this entire phase on the same batches: a step on B_s images is
-small compared with the cohort's A * B, and shards of it would have to synchronize in each of the K_s steps.
+small next to the cohort's A * B, and shards of it would have to synchronize in each of the K_s steps.
 """
-
-from __future__ import annotations
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -13,18 +11,19 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from semisfl_jax.core import losses, machine, rng, sampling
+from semisfl_jax.base import machine
+from semisfl_jax.core import losses, rng, sampling
 from semisfl_jax.core.hparams import HParams, optimizer
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.state import ServerPhase, State, trainable, with_parameters
 from semisfl_jax.core.teacher import ema, ema_coefficient
 from semisfl_jax.core.types import Array, Federation, Metrics, SplitModel, SplitParams, Views
 
-BLOCK = 32  # steps whose images are drawn at once: a draw is many small operations, however long it is
-MOST_BYTES_OF_VIEWS = 2**26  # that are made at once; making them takes some twenty times as much memory
+BLOCK = 32  # steps whose images are drawn at once: a draw costs many small operations, however long it is
+MOST_BYTES_OF_VIEWS = 2**26  # of views computed at once, which takes some twenty times as much memory
 SUPERVISED_METRICS = ('loss_supervised', 'loss_supervised_ce', 'loss_supervised_contrastive', 'supervised_accuracy')
 
-_Carry = tuple[State, Any, Array]  # of the loop over steps; the array [4] has sums of SUPERVISED_METRICS
+_Carry = tuple[State, Any, Array]  # of the loop over steps: state, optimizer state, sums of SUPERVISED_METRICS [4]
 
 
 class Supervised(NamedTuple):
@@ -40,12 +39,18 @@ def build_supervised(model: SplitModel, views: Views, hparams: HParams, label_we
     """Builds the phase: K_s steps, each on a labeled batch.
 
     The student sees one view of the batch; its loss is the cross-entropy plus, in a state with a queue, the
-    supervised-contrastive loss against the teacher's keys of another view and the queue (Eq. 4). Then the teacher is
-    updated, and the keys enter the queue. `label_weight` is that of the cross-entropy.
+    supervised-contrastive loss against the queue and the teacher's keys of another view (Eq. 4). Then the teacher is
+    updated, and the keys enter the queue.
+
+    Args:
+      model: the split model.
+      views: `supervised` and `normalize` are read.
+      hparams: the hyper-parameters.
+      label_weight: weight of the cross-entropy.
 
     Returns:
       run(key, state, federation, k_s [] int32, lr []) -> state, metrics. `k_s` may be traced: one compilation
-      serves every K_s. A state without a teacher stays without one; without `opt_state` a fresh optimizer is used.
+      serves every K_s. A state without a teacher stays without one; without `opt_state` the optimizer starts afresh.
     """
     return partial(run, Supervised(model, views, hparams, label_weight))
 
@@ -53,12 +58,24 @@ def build_supervised(model: SplitModel, views: Views, hparams: HParams, label_we
 def run(
     phase: Supervised, key: Array, state: State, federation: Federation, k_s: Array, lr: Array
 ) -> tuple[State, Metrics]:
-    """K_s steps, and the means of their metrics."""
-    views_of_step = phase.hparams.server_batch_size * (2 if state.queue else 1)
-    ahead = steps_at_once(federation.server_images, views_of_step) >= BLOCK
+    """Runs K_s steps.
+
+    Args:
+      phase: the phase.
+      key: the root key.
+      state: the state at the start of the round.
+      federation: only the server's data are read.
+      k_s: [] int32.
+      lr: [].
+
+    Returns:
+      The state after the steps, and the means of SUPERVISED_METRICS.
+    """
+    views_per_step = phase.hparams.server_batch_size * (2 if state.queue else 1)
+    makes_views_ahead = steps_at_once(federation.server_images, views_per_step) >= BLOCK
 
     def augment(number: Array, rows: Array) -> Array:
-        """The views of step `number` [], uint8: of the images [B_s] one, followed by another if there is a queue."""
+        """Draws the views of step `number` []: uint8 [B_s, H, W, C] or, with a queue, two views one after the other."""
         images = federation.server_images[rows]
         if state.queue:  # two independent draws, in one call
             images = jnp.concatenate([images, images])
@@ -68,13 +85,13 @@ def run(
         numbers = carry[0].step + jnp.arange(BLOCK)
         drawn = jax.vmap(lambda number: draw_rows(phase.hparams, key, number, federation))(numbers)
         views_ahead = None
-        if ahead:
+        if makes_views_ahead:
             with jax.named_scope('views_of_steps'):
                 views_ahead = jax.vmap(augment)(numbers, drawn[0])
 
         def body(i: Array, carry: _Carry) -> _Carry:
             state, opt_state, sums = carry
-            rows, valid = jax.tree.map(lambda of_steps: of_steps[i], drawn)
+            rows, valid = jax.tree.map(lambda by_step: by_step[i], drawn)
             views = augment(state.step, rows) if views_ahead is None else views_ahead[i]
             labels = federation.server_labels[rows]
             state, opt_state, metrics = step(phase, key, state, opt_state, views, labels, valid, lr)
@@ -84,7 +101,7 @@ def run(
 
     carried = bool(jax.tree.leaves(state.opt_state))
     opt_state = state.opt_state if carried else optimizer(phase.hparams, lr).init(trainable(state.student))
-    sums = jnp.zeros(len(SUPERVISED_METRICS))  # one array, so that an accelerator adds to all of them in one kernel
+    sums = jnp.zeros(len(SUPERVISED_METRICS))  # one array: an accelerator adds to all of them in one kernel
     state, opt_state, sums = jax.lax.fori_loop(0, -(-k_s // BLOCK), block, (state, opt_state, sums))
     if carried:
         state = state.replace(opt_state=opt_state)
@@ -102,17 +119,26 @@ def step(
     valid: Array | None,
     lr: Array,
 ) -> tuple[State, Any, Array]:
-    """One step of the student, the update of the teacher, and the push of its keys to the queue.
+    """Takes one step: the student learns, the teacher follows, its keys enter the queue.
 
-    `views` are uint8 [B_s, H, W, C], or those of two views one after the other, if there is a queue; `labels` [B_s]
-    int32; `valid` [B_s] bool are the rows that count, None: all. Returns the state and the optimizer's after the step,
-    and SUPERVISED_METRICS [4].
+    Args:
+      phase: the phase.
+      key: the root key.
+      state: the state before the step.
+      opt_state: the optimizer's state before the step.
+      views: uint8 [B_s, H, W, C] or, with a queue, [2 B_s, H, W, C]: the student's view, then the teacher's.
+      labels: [B_s] int32.
+      valid: [B_s] bool, the rows that count; None: all.
+      lr: [].
+
+    Returns:
+      The state and the optimizer's state after the step, and SUPERVISED_METRICS [4].
     """
     hparams, stream = phase.hparams, step_key(key, state.step)
     keys = None
     if state.queue:
-        views, other = jnp.split(views, 2)
-        keys, state = teacher_keys(phase, state, other, labels, rng.fold(stream, 'teacher_dropout'))
+        views, teacher_views = jnp.split(views, 2)
+        keys, state = teacher_keys(phase, state, teacher_views, labels, rng.fold(stream, 'teacher_dropout'))
     parameters = trainable(state.student)
     gradient, (student, metrics) = jax.grad(partial(loss, phase), has_aux=True)(
         parameters, state, views, labels, valid, keys, rng.fold(stream, 'dropout')
@@ -132,7 +158,18 @@ def step(
 def teacher_keys(
     phase: Supervised, state: State, images: Array, labels: Array, dropout_key: Array
 ) -> tuple[References, State]:
-    """The teacher's keys [B_s, P] of images, and the state, with a teacher that may have updated statistics."""
+    """Computes the teacher's keys of a view.
+
+    Args:
+      phase: the phase.
+      state: the state before the step.
+      images: [B_s, H, W, C] uint8.
+      labels: [B_s] int32.
+      dropout_key: used only if the teacher runs in training mode.
+
+    Returns:
+      B_s references, all confident, and the state, whose teacher may have new BatchNorm statistics.
+    """
     x, bottom, model = phase.views.normalize(images), state.teacher.bottom, phase.model
     if phase.hparams.server_teacher_bn == 'eval':
         features, bottom = model.bottom(bottom, x, None, False)
@@ -142,8 +179,8 @@ def teacher_keys(
             lambda: model.bottom(bottom, x, dropout_key, True),
             lambda: model.bottom(bottom, x, None, False),
         )
-    every = jnp.ones_like(labels, bool)
-    keys = References(model.project(state.teacher.proj, features), labels, confident=every, mask=every)
+    all_rows = jnp.ones_like(labels, bool)
+    keys = References(model.project(state.teacher.proj, features), labels, confident=all_rows, mask=all_rows)
     return keys, state.replace(teacher=state.teacher._replace(bottom=bottom))
 
 
@@ -157,9 +194,20 @@ def loss(
     keys: References | None,
     dropout_key: Array,
 ) -> tuple[Array, tuple[SplitParams, Array]]:
-    """H + T (Eq. 4), the student with updated BatchNorm statistics, and SUPERVISED_METRICS [4].
+    """Computes H + T (Eq. 4).
 
-    `keys` are the teacher's of the other view; without them there is no T. The other arguments are those of `step`.
+    Args:
+      phase: the phase.
+      parameters: the student's parameters, by which the loss is differentiated.
+      state: the state, for the student's BatchNorm statistics and the queue.
+      images: [B_s, H, W, C] uint8, the student's view.
+      labels: [B_s] int32.
+      valid: [B_s] bool, the rows that count; None: all.
+      keys: the teacher's keys of its own view; None leaves out T.
+      dropout_key: for the student's dropout.
+
+    Returns:
+      The loss [], the student with updated BatchNorm statistics, and SUPERVISED_METRICS [4].
     """
     model, hparams = phase.model, phase.hparams
     student = with_parameters(state.student, parameters)
@@ -171,7 +219,7 @@ def loss(
     contrastive = jnp.zeros(())
     if keys is not None:
         rows, literal = model.project(student.proj, features), hparams.supervised_references == 'student_supcon'
-        # Eq. 3 taken literally: the batch's own student projections, which come first, except the anchor itself
+        # Eq. 3 taken literally: the student's projections of this batch, which come first, except the anchor itself
         references = state.queue.supervised_references(keys._replace(keys=rows) if literal else keys)
         comparable = ~jnp.eye(labels.shape[0], references.labels.shape[0], dtype=bool) if literal else None
         terms = losses.contrastive_rows(rows, labels, references, hparams.temperature, comparable)
@@ -182,31 +230,44 @@ def loss(
 
 
 def draw_rows(hparams: HParams, key: Array, number: Array, federation: Federation) -> tuple[Array, Array | None]:
-    """Rows of `server_images` [B_s] that step `number` [] (over all rounds) reads, and which of them count (None: all).
+    """Draws the labeled images that a step reads.
 
-    `key` is the root key.
+    Args:
+      hparams: the batch size and the order of reading.
+      key: the root key.
+      number: [], the step, counted over all rounds.
+      federation: only `server_index` is read.
+
+    Returns:
+      Rows of `server_images` [B_s], and [B_s] bool: which of them count (None: all).
     """
     server_rows, valid = federation.server_index, None
     batch = hparams.server_batch_size, server_rows.shape[0]
     if hparams.short_batches:
         rows, valid = sampling.server_pass_rows(key, number, *batch)
     else:
-        list_steps = hparams.k_s if hparams.sampling == 'replicated' else 0  # for which the list of images is repeated
+        list_steps = hparams.k_s if hparams.sampling == 'replicated' else 0  # the repeated list lasts this many steps
         rows = sampling.server_rows(key, number, *batch, list_steps)
     return server_rows[rows], valid
 
 
 def step_key(key: Array, number: Array) -> Array:
-    """The key of step `number` [], counted over all rounds; `key` is the root key."""
+    """Returns the key of step `number` [], counted over all rounds, from the root key."""
     return rng.fold(key, 'supervised', number)
 
 
 def steps_at_once(images: Array, views: int) -> int:
-    """The number of steps, each with `views` views of `images` [..., H, W, C] uint8, whose views are computed together,
-    at least 1; of any number the views are the same bits.
+    """Returns the number of steps, at least 1, whose views are computed together; it does not change a bit of them.
 
     On a CPU the views of a batch are made in its step, while its images are in the cache. On GPUs and TPUs, launching
     the thirty or more small kernels of the views takes longer than computing them.
+
+    Args:
+      images: [..., H, W, C] uint8; only the shape is read.
+      views: views per step.
+
+    Returns:
+      The number of steps.
     """
     if machine.platform() == 'cpu':
         return 1

@@ -1,7 +1,4 @@
-"""Pytrees, most of them with a leading client axis: replicate, average, mix, gather, scatter, measure, pack;
-and metrics, joined."""
-
-from __future__ import annotations
+"""Operations on pytrees, most of them with a leading client axis, and on dicts of metrics."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -11,7 +8,7 @@ import chex
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core.types import Array, Tree
 
 
@@ -21,10 +18,16 @@ def replicate(tree: Tree, count: int) -> Tree:
 
 
 def weighted_mean(tree: Tree, weight: Array, otherwise: Tree, psum: Callable = lambda sums: sums) -> Tree:
-    """Averages the leading axis of every leaf: [A, ...] -> [...], with weights [A] that need not sum to one.
+    """Averages the leading axis of every leaf, BatchNorm statistics like any other: [A, ...] -> [...].
 
-    BatchNorm statistics are leaves like any other, so they are averaged too. When all weights are 0, the result is
-    `otherwise`, a tree of leaves [...]. `psum` is that of a `ClientAxis`, if `tree` holds only some of the clients.
+    Args:
+      tree: leaves [A, ...].
+      weight: [A]; the weights need not sum to one.
+      otherwise: leaves [...], the result if all weights are 0.
+      psum: that of a `ClientAxis`, if `tree` holds only some of the clients.
+
+    Returns:
+      Leaves [...].
     """
     chex.assert_trees_all_equal_structs(tree, otherwise)
     chex.assert_tree_shape_prefix(tree, weight.shape)
@@ -35,28 +38,45 @@ def weighted_mean(tree: Tree, weight: Array, otherwise: Tree, psum: Callable = l
 
 
 def gather(tree: Tree, ids: Array) -> Tree:
-    """The rows of some clients: leaves [N, ...] and ids [A] -> leaves [A, ...]."""
+    """Returns the rows of some clients: leaves [N, ...] and ids [A] -> leaves [A, ...]."""
     return jax.tree.map(lambda x: x[ids], tree)
 
 
 def scatter(tree: Tree, ids: Array, new: Tree, weight: Array, all_gather: Callable = lambda rows: rows) -> Tree:
-    """Writes the rows of some clients back: leaves [N, ...], with rows `ids` [A] replaced by `new`, leaves [A, ...].
+    """Writes the rows of some clients back.
 
-    A client whose `weight` [A] is 0 keeps its old row. `all_gather` is that of a `ClientAxis`, if `new` holds only a
-    shard of the clients; the result then has the rows of all of them.
+    Args:
+      tree: leaves [N, ...].
+      ids: [A] int32, the rows to replace.
+      new: leaves [A, ...].
+      weight: [A]; a client of weight 0 keeps its old row.
+      all_gather: that of a `ClientAxis`, if `new` holds only a shard of the clients; the result has the rows of all.
+
+    Returns:
+      Leaves [N, ...].
     """
     leaves = jax.tree.leaves(tree)
     if not leaves:
         return tree
     weight, ids, new = all_gather((weight, ids, new))
-    past = leaves[0].shape[0] + jnp.arange(len(ids), dtype=ids.dtype)  # rows there are dropped
+    past = leaves[0].shape[0] + jnp.arange(len(ids), dtype=ids.dtype)  # out of bounds: these rows are dropped
     places = jnp.where(weight > 0, ids, past)
-    # All differ, and said so: a deterministic program for a GPU would otherwise sort every number of the rows.
+    # unique_indices holds, and matters: without it a deterministic GPU program sorts every number of the rows.
     return jax.tree.map(lambda old, rows: old.at[places].set(rows, mode='drop', unique_indices=True), tree, new)
 
 
 def joined(*metrics: Mapping[str, Array]) -> dict[str, Array]:
-    """All metrics in one dict; UserError: two have the same name."""
+    """Joins metrics in one dict.
+
+    Args:
+      *metrics: dicts of metrics.
+
+    Returns:
+      All metrics.
+
+    Raises:
+      UserError: two of them have the same name.
+    """
     names = [name for some in metrics for name in some]
     if twice := [name for name in names if names.count(name) > 1]:
         raise UserError(f'two parts of the method write the metric {twice[0]}; call yours something else')
@@ -64,26 +84,33 @@ def joined(*metrics: Mapping[str, Array]) -> dict[str, Array]:
 
 
 def squared_distance(tree: Any, other: Any) -> Array | int:
-    """|| tree - other ||^2 [] over all leaves; the number 0 if there are none."""
+    """Computes || tree - other ||^2 [] over all leaves; the number 0 if there are none."""
     return sum(jax.tree.leaves(jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), tree, other)))
 
 
 def nbytes(tree: Any) -> int:
-    """Bytes of all arrays of a tree, or of what has their shapes and types (`jax.eval_shape`)."""
+    """Counts the bytes of a tree of arrays, or of their shapes and types (`jax.eval_shape`)."""
     return sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def pack(scalars: Tree) -> Array:
-    """The n scalars [] of a tree, of 32 bits each, as one array [n] int32 of their bits; `unpack` reverses it.
+    """Packs the n scalars [] of a tree, 32 bits each, into one int32 array [n] of their bits; `unpack` reverses it.
 
-    A loop stores what its steps report in one operation for each array, and on accelerators that is a kernel.
+    A loop stores each array that its steps report with an operation of its own, which is a kernel on accelerators.
     """
     return jnp.stack([jax.lax.bitcast_convert_type(leaf, jnp.int32) for leaf in jax.tree.leaves(scalars)])
 
 
 def unpack(packed: Array, like: Tree) -> Tree:
-    """What `pack` packed, with leaves [...] from an array [..., n]: a tree of the structure and types of `like`, the
-    scalars or their shapes (`jax.eval_shape`)."""
+    """Reverses `pack`, for any number of leading axes.
+
+    Args:
+      packed: [..., n] int32.
+      like: the packed scalars, or their shapes and types (`jax.eval_shape`).
+
+    Returns:
+      A tree with the structure and types of `like`, leaves [...].
+    """
     leaves, structure = jax.tree.flatten(like)
     columns = jnp.moveaxis(packed, -1, 0)
     return jax.tree.unflatten(structure, map(jax.lax.bitcast_convert_type, columns, [leaf.dtype for leaf in leaves]))

@@ -1,4 +1,4 @@
-"""The types shared by several modules, with the shapes of their fields.
+"""The types that modules share, with the shapes of their fields.
 
 Letters used in shapes, here and in every docstring of the package:
 
@@ -10,10 +10,8 @@ Letters used in shapes, here and in every docstring of the package:
     T   dense tasks; client n works on task n mod T
     Q   slots of one feature queue
 
-Where a docstring says so, R are rows or trials, and T references, iterations or rounds.
+Where a docstring says so, R stands for rows or trials, and T for references, iterations or rounds.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -25,12 +23,11 @@ from flax import struct
 Array: TypeAlias = jax.Array
 Variables: TypeAlias = Any  # a Flax variable dict: {'params': …} and, with BatchNorm, {'batch_stats': …}
 Metrics: TypeAlias = dict[str, Array]  # name -> scalar
-# `core.State`, or a method's own pytree with `round` [] int32 and `student`; several seeds need its `replace` as well,
-# diagnostics the fields of `core.State`
+# `core.State`, or a method's own pytree with `round` [] int32 and `student`. Runs of several seeds also need its
+# `replace`, and diagnostics the fields of `core.State`.
 MethodState: TypeAlias = Any
 Reported: TypeAlias = tuple[dict[str, Array], dict[str, Array]]  # means and counts of iterations, by name
-Axes: TypeAlias = Any  # matplotlib's, which only plots need
-Tree = TypeVar('Tree')  # a pytree, where a result has the structure of an argument
+Tree = TypeVar('Tree')  # a pytree; a result of this type has the structure of the argument
 
 
 class SplitParams(NamedTuple):
@@ -41,19 +38,18 @@ class SplitParams(NamedTuple):
     proj: Variables  # w_p, the projection head, on the server
 
 
-# What crosses the cut, the features, are an array [B, D], or between an encoder and a decoder a tuple of maps
-# [B, h, w, c].
+# Features cross the cut: an array [B, D] or, between an encoder and a decoder, a tuple of maps [B, h, w, c].
 #
-# One part of a model: (variables, images or features, key, train, rows=None) -> features or outputs, and variables: in
+# A piece of a model: (variables, images or features, key, train, rows=None) -> features or outputs, and variables: in
 # training, with BatchNorm's running statistics updated. `key` is for dropout and may be None otherwise. `rows` [B] bool
-# are the valid rows, for training with a partial batch; BatchNorm excludes the others.
+# marks the valid rows of a partial batch in training; BatchNorm excludes all others.
 Piece: TypeAlias = Callable[..., tuple[Any, Variables]]
 
 
 class SplitModel(NamedTuple):
-    """Pure functions of the three pieces. Images are normalized floats [B, H, W, C].
+    """The three pieces as pure functions. Images are normalized floats [B, H, W, C].
 
-    Of a model for dense tasks (`semisfl_jax.models.split`), features are a tuple of maps, outputs are [B, H, W, C], and
+    In a model for dense tasks (`semisfl_jax.models.split`), features are a tuple of maps, outputs are [B, H, W, C], and
     there is no projection head: `tops` and `project` raise a UserError.
     """
 
@@ -61,25 +57,25 @@ class SplitModel(NamedTuple):
     bottom: Piece  # images -> features e [B, D]
     top: Piece  # e -> logits [B, K]
     # The top in training mode on the rows of many clients, (variables, e [A, B, D], keys [A]) -> (logits [A, B, K],
-    # variables): dropout is drawn per client from its own key, BatchNorm uses the statistics of all rows.
+    # variables). Each client draws dropout from its own key; BatchNorm uses the statistics of all rows.
     tops: Callable[[Variables, Array, Array], tuple[Array, Variables]]
     project: Callable[[Variables, Array], Array]  # e -> unit rows z [B, P]
-    feature_size: int  # D: numbers of one image that cross the cut
+    feature_size: int  # D: numbers per image that cross the cut
     projection_size: int  # P; 0: no projection head
 
 
-# The loss [] of an iteration of a client, and: the student with updated BatchNorm statistics, means, counts
+# A client's loss [] in one iteration, and: the student with updated BatchNorm statistics, means, counts
 LossValue: TypeAlias = tuple[Array, tuple[SplitParams, dict[str, Array], dict[str, Array]]]
 
 
 class Federation(struct.PyTreeNode):
     """The data of one experiment, as arrays that the jitted round takes as arguments.
 
-    `server_index` are the rows of `server_images` that the server holds; when several trials share one copy of the
-    images, each trial has its own index. `index[n, :size[n]]` are the rows of `client_images` that client n holds
-    unlabeled, and `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is
-    padding. True labels of unlabeled images are used only for diagnostics, and by `pseudo_labels` 'true'; -1 means
-    unknown. When clients know all labels (fully labeled upper bounds), both tables hold the same rows.
+    `server_index` lists the rows of `server_images` that the server holds; when trials share one copy of the images,
+    each trial has its own index. `index[n, :size[n]]` lists the rows of `client_images` that client n holds unlabeled,
+    and `labeled_index[n, :labeled_size[n]]` those it holds with labels (normally none). The rest of a row is padding.
+    Only diagnostics and `pseudo_labels` 'true' read the true labels of unlabeled images; -1 means unknown. When clients
+    know all labels (fully labeled upper bounds), both tables hold the same rows.
 
     When `streamed`, the images stay on the host: `client_images` then holds only the rows that one round will
     read, in reading order, [A * K_u * B, H, W, C] for batches and [A * (S + S_l), H, W, C] for whole sets, and the
@@ -96,19 +92,19 @@ class Federation(struct.PyTreeNode):
     labeled_index: Array  # [N, S_l] int32, S_l may be 0
     labeled_size: Array  # [N] int32
     streamed: str = struct.field(pytree_node=False, default='')  # `client_images`: 'batches' | 'sets' | '' (all)
-    # Dense tasks: {task: [M, H, W] uint8}, of the rows of `client_images`; streamed, of those that its clients read.
+    # Dense tasks: {task: [M, H, W] uint8}, for the rows of `client_images`; streamed, only for those its clients read
     client_targets: dict[str, Array] = struct.field(default_factory=dict)
 
 
 class Cohort(NamedTuple):
     """The active clients of one round."""
 
-    ids: Array  # [A] int32, ascending; of T tasks, task by task in turn
+    ids: Array  # [A] int32, ascending; with T tasks, `ids[i]` works on task i mod T, ascending within a task
     weight: Array  # [A] float32, 1 for a participating client, 0 for padding
     participations: Array  # [A] int32, earlier rounds in which the client has drawn batches
 
 
-# An augmentation: key, images [B, H, W, C] uint8 -> uint8 of the same shape, drawn with one key for the batch
+# An augmentation: key, images [B, H, W, C] uint8 -> uint8 of the same shape; one key for the whole batch
 View: TypeAlias = Callable[[Array, Array], Array]
 
 
@@ -123,7 +119,7 @@ class Views(NamedTuple):
     strong: View
     supervised: View  # both views of the supervised phase
     normalize: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
-    # Key, images and {task: targets [B, H, W]} -> weak views of both, moved alike.
+    # Key, images and {task: targets [B, H, W]} -> weak views of both under the same motion
     together: Callable[[Array, Array, dict[str, Array]], tuple[Array, dict[str, Array]]] = _unmoved
 
 
@@ -132,10 +128,10 @@ def _same(tree: Tree) -> Tree:
 
 
 class ClientAxis(NamedTuple):
-    """The client axis of a round as a method sees it: some clients are local, the others on other devices.
+    """The client axis of a round as a method sees it: some clients are local, the rest live on other devices.
 
-    A method maps over the local clients and states what is summed or gathered over all clients. By default all clients
-    are local and computed at once.
+    A method maps over the local clients and says what to sum or gather over all clients. By default all clients are
+    local and computed at once.
     """
 
     map: Callable[..., Callable] = jax.vmap  # map(function, in_axes=0): over the local clients, like `jax.vmap`
@@ -145,8 +141,8 @@ class ClientAxis(NamedTuple):
 
 LOCAL_CLIENTS = ClientAxis()
 
-# Names of the models that a method evaluates. 'after_server': if a round ends with the average over clients, the
-# model after the server's own steps in that round.
+# Names of the models that a method evaluates. 'after_server' is the model after the server's own steps, in methods
+# whose rounds end with the average over clients.
 MODELS = ('teacher', 'student', 'after_server')
 
 
@@ -155,21 +151,21 @@ Init: TypeAlias = Callable[[Array], MethodState]
 # One round, a pure function, compiled once: the root key, state, federation, cohort and K_s [] int32, which may change
 # from round to round -> state, metrics
 Round: TypeAlias = Callable[[Array, Any, Federation, Cohort, Array], tuple[Any, Metrics]]
-# What a method evaluates: state, images [B, H, W, C] uint8 -> {name: outputs}. In classification a name is one of
-# MODELS, and its outputs are logits [B, K]. In dense tasks it is that of the task, and its outputs are
-# [B, H, W, outputs]; or a tuple of them, of several models.
+# What a method evaluates: state, images [B, H, W, C] uint8 -> {name: outputs}. In classification, names are from
+# MODELS and outputs are logits [B, K]. In dense tasks, names are tasks and outputs are [B, H, W, outputs], or a tuple
+# of these if a task has more than one model.
 Predict: TypeAlias = Callable[[Any, Array], dict[str, Any]]
-# What the clients of a method minimize together, at the model of the server: state, images [B, H, W, C] uint8 and their
-# true labels [B] -> the loss of each if its client knows the label, and if it does not, [B] each. A client's objective
-# is the mean of the former plus the mean of the latter.
+# What the clients of a method minimize together, at the server's model: state, images [B, H, W, C] uint8 and their true
+# labels [B] -> each image's loss if its client knows the label [B], and its loss if not [B]. A client's objective is
+# the mean of the first over its labeled images plus the mean of the second over its unlabeled ones.
 ClientLosses: TypeAlias = Callable[[Any, Array, Array], tuple[Array, Array]]
 
 
 class Algorithm(NamedTuple):
     """A federated method under one configuration, as pure functions.
 
-    `key` is the root key of the experiment in every call; keys of rounds, clients and steps are derived inside with
-    `rng.fold`, so that no key needs to be saved.
+    Every call takes the experiment's root key; keys of rounds, clients and steps are derived inside with `rng.fold`,
+    so no key needs to be saved.
     """
 
     init: Init
@@ -177,4 +173,4 @@ class Algorithm(NamedTuple):
     predict: Predict
     headline: str  # the output of `predict` that is the method's headline
     tasks: Mapping[str, Any] = MappingProxyType({})  # output of `predict` -> `tasks.Task`; {}: all classify
-    client_losses: ClientLosses | None = None  # of `loss_global`, which evaluations then measure
+    client_losses: ClientLosses | None = None  # evaluations then measure `loss_global` with it

@@ -1,17 +1,15 @@
-"""Size and work of the pieces of a cut model, and the parts of methods' prices. Nothing is initialized or compiled.
+"""Size and work of the pieces of a cut model, and building blocks of methods' prices. Nothing is compiled.
 
 Bytes are those of float32 variables as transmitted, including BatchNorm's running statistics.
 
-Operations are what XLA's cost analysis counts in the program of a piece before any optimization, so that they are the
-same on every machine: two for each multiply-add of convolutions and products (for a padded convolution, only where the
-kernel lies on the image), and one for each output number of everything else. The pieces have no loops, which the
+Operations are what XLA's cost analysis counts in a piece's program before any optimization, so they are the same on
+every machine: two for each multiply-add of convolutions and products (for a padded convolution, only where the kernel
+lies on the image), and one for each output number of all remaining instructions. The pieces have no loops, which the
 analysis would count once, and no custom calls, which it would not count; convolutions are XLA's own ('native').
 Optimizer steps, averages of weights and augmentation are excluded.
 
 Activations are what autodiff keeps for one image from the forward pass for the backward pass.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -23,29 +21,29 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import models
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import losses, queue, rng, trees
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array
 from semisfl_jax.models import SplitModel
 
-_ROWS = 2  # in the measured batches; everything is proportional to this
+_ROWS = 2  # in the measured batches; all operations are proportional to it
 _REFERENCES = 4
 
 
 class ModelSpec(NamedTuple):
-    """What `models.build` needs for a model whose pieces are measured."""
+    """The arguments of `models.build` for a model whose pieces are measured."""
 
     name: str
     num_classes: int  # K
     image_shape: tuple[int, int, int]  # H, W, C
-    split_index: int | None  # layers at the client; None: as the paper cuts
+    split_index: int | None  # layers at the client; None: the paper's cut
     projection: str
     projection_dim: int
 
 
 class DenseSpec(NamedTuple):
-    """What `models.build_dense` needs, likewise."""
+    """The arguments of `models.build_dense` for a model whose pieces are measured."""
 
     name: str
     outputs: int
@@ -65,16 +63,16 @@ class Pieces:
     """The measurements of a cut model."""
 
     bottom: int  # bytes of its variables
-    top: int  # likewise
-    statistics: int  # bytes of BatchNorm's running statistics, part of the two above
+    top: int  # bytes of its variables
+    statistics: int  # bytes of BatchNorm's running statistics, which bottom and top include
     bottom_parameters: int  # bytes of the bottom without its statistics
     feature_size: int  # D
-    bottom_activations: int  # bytes of one image
-    whole_activations: int  # bytes of one image, of bottom and top
+    bottom_activations: int  # bytes for one image
+    whole_activations: int  # bytes for one image, in bottom and top
     bottom_work: Work
     top_work: Work  # `train` includes the gradient of the features
-    head_work: Work  # of the projection head, likewise; 0 in models for dense tasks
-    pair_work: Work  # one anchor of a contrastive loss against one reference; likewise
+    head_work: Work  # of the projection head; `train` includes that gradient; 0 in models for dense tasks
+    pair_work: Work  # one anchor of a contrastive loss against one reference; 0 in models for dense tasks
 
     @property
     def whole_bytes(self) -> int:
@@ -93,12 +91,16 @@ class Pieces:
 
 
 def measure(spec: ModelSpec | DenseSpec) -> Pieces:
-    """Measures the pieces of a model; UserError: as in `models.build` and `models.build_dense`."""
+    """Measures the pieces of a model.
+
+    Raises:
+      UserError: `models.build` or `models.build_dense` rejects the specification.
+    """
     known = models.DENSE_ARCHITECTURES if isinstance(spec, DenseSpec) else models.ARCHITECTURES
     return _measured(known.get(spec.name), spec)
 
 
-# The builder is among the arguments because a notebook may register another one under the same name.
+# The builder is an argument, so part of the cache's key, because a notebook may register a new one under the same name.
 @functools.cache
 def _measured(builder: Any, spec: ModelSpec | DenseSpec) -> Pieces:
     build: Callable[..., SplitModel] = models.build_dense if isinstance(spec, DenseSpec) else models.build
@@ -126,7 +128,7 @@ def _measured(builder: Any, spec: ModelSpec | DenseSpec) -> Pieces:
         feature_size=model.feature_size,
         bottom_activations=_activations(bottom, variables.bottom, spec.image_shape),
         whole_activations=_activations(whole, both, spec.image_shape),
-        bottom_work=_work(bottom, variables.bottom, images, of_inputs=False),
+        bottom_work=_work(bottom, variables.bottom, images, input_gradient=False),
         top_work=_work(top, variables.top, features),
         head_work=_work(lambda v, x, _: model.project(v, x), variables.proj, features) if has_head else Work(0.0, 0.0),
         pair_work=_pair_work(model.projection_size) if has_head else Work(0.0, 0.0),
@@ -138,7 +140,7 @@ def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
 
 
 def _operations(function: Callable, *arguments: Any) -> float:
-    with jax.default_device(_cpu()):  # plugins for accelerators cannot analyze a program that is not compiled
+    with jax.default_device(_cpu()):  # plugins for accelerators cannot analyze uncompiled programs
         analysis = jax.jit(function).lower(*arguments).cost_analysis()
     assert analysis is not None
     return float(analysis.get('flops', 0.0))
@@ -148,22 +150,22 @@ def _cpu() -> jax.Device:
     try:
         return jax.local_devices(backend='cpu')[0]
     except RuntimeError:
-        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]  # JAX adds it when imported
+        platforms = jax.config.jax_platforms  # type: ignore[attr-defined]  # JAX adds this attribute when imported
         raise UserError(
             f"JAX_PLATFORMS={platforms} leaves out the CPU, on which costs are counted; add ',cpu', or unset it"
         ) from None
 
 
-def _work(run: Callable, variables: Any, x: Any, of_inputs: bool = True) -> Work:
-    """Work of `run(variables, x, train)` for the shapes of `x`, a pytree of arrays [_ROWS, ...], per row.
+def _work(run: Callable, variables: Any, x: Any, input_gradient: bool = True) -> Work:
+    """Measures the work per row of `run(variables, x, train)` for `x`, a pytree of arrays [_ROWS, ...].
 
-    `of_inputs`: includes the gradient of `x`.
+    `input_gradient`: whether training includes the gradient of `x`.
     """
 
     def train(variables: Any, x: Any, gradient: Any) -> tuple[Any, tuple]:
-        inputs = (variables, x) if of_inputs else (variables,)
+        inputs = (variables, x) if input_gradient else (variables,)
         out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
-        return out, backward(gradient)  # both, or XLA would drop what only the outputs need
+        return out, backward(gradient)  # returns both, or XLA would drop what only the outputs need
 
     out = jax.eval_shape(lambda v, x: run(v, x, False), variables, x)
     forward = _operations(lambda v, x: run(v, x, False), variables, x)
@@ -187,7 +189,7 @@ def _pair_work(width: int) -> Work:
 
 
 def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
-    """Bytes per image: the difference between two images and one, in which the weights, kept as well, cancel."""
+    """Measures bytes per image: the difference between two images and one, in which the weights cancel."""
 
     def residual_bytes(rows: int) -> int:
         backward = jax.eval_shape(lambda v, x: jax.vjp(lambda v: run(v, x, True), v)[1], variables, _rows(rows, shape))
@@ -196,17 +198,17 @@ def _activations(run: Callable, variables: Any, shape: tuple[int, ...]) -> int:
     return residual_bytes(2) - residual_bytes(1)
 
 
-# --- what a round of a method sends and computes: the types and the parts shared by methods
+# --- what a method sends and computes in a round: the types, and the parts that methods share
 #
-# The price of a method is in its own file in `algorithms`. Neither the server's own link as a bottleneck nor protocol
-# overhead is counted. Float32 and int32 numbers are sent uncompressed.
+# Each method's file in `algorithms` has its price. The server's own link is no bottleneck, and protocol overhead is not
+# counted. Float32 and int32 numbers are sent uncompressed.
 
 NUMBER = 4  # bytes of a label, a count or a loss
 PAPER_SIZES = {'alexnet': 127 * 2**20, 'vgg13': 508 * 2**20, 'vgg16': 528 * 2**20}  # whole models, from the paper
 
 
 class CostContext(NamedTuple):
-    """What a method's price depends on."""
+    """The inputs of a method's price."""
 
     pieces: Pieces
     whole_bytes: int  # at which a whole model is billed
@@ -216,17 +218,20 @@ class CostContext(NamedTuple):
     labels: np.ndarray | bool = False  # [A], whether a client's batches hold labeled images
     steps: np.ndarray | int = 0  # [A], iterations
     images: np.ndarray | int = 0  # [A], images that a client trains on
-    unlabeled: np.ndarray | int = 0  # [A], those of them without a label
-    metrics: Mapping[str, float] | None = None  # of the round; None: before it, for an upper bound
+    unlabeled: np.ndarray | int = 0  # [A], images without a label among them
+    metrics: Mapping[str, float] | None = None  # of the round; None: before the round, for an upper bound
     survivors: int = 0  # clients that `metrics` covers
-    of_tasks: tuple[Pieces, ...] = ()  # dense tasks: of the model of each
+    task_pieces: tuple[Pieces, ...] = ()  # of each task's model
     tasks: np.ndarray | int = 0  # [A], the task of each client
     everyone: bool = False  # whether all clients take part in every round, and none can fail
 
     def mean(self, name: str, otherwise: float, scale: float = 1.0) -> float:
-        """A metric that is a mean over clients, rounded so that the sum over clients times `scale` is an integer.
+        """Returns a metric that is a mean over clients, rounded so that `scale` times the clients' sum is an integer.
 
-        `otherwise` is returned before the round, and if no client survived.
+        Args:
+          name: the metric.
+          otherwise: the value before the round, and if no client survived.
+          scale: numbers that each client counts, such as the entries of an upload.
         """
         if self.metrics is None or not self.survivors:
             return otherwise
@@ -237,7 +242,7 @@ ORDERS = ('independent', 'synchronized', 'sequential')
 
 
 class ClientCost(NamedTuple):
-    """One client's part of a round. Numbers, or arrays [A] where clients differ."""
+    """One client's part of a round. Fields are numbers, or arrays [A] where clients differ."""
 
     download: float | np.ndarray = 0  # bytes before its first iteration
     step_upload: float | np.ndarray = 0  # bytes per iteration
@@ -249,13 +254,18 @@ class ClientCost(NamedTuple):
     server_work: float = 0  # operations of the server per iteration, for one client's rows
     inactive_download: int = 0  # bytes to each client outside the cohort
     inactive_upload: int = 0
-    # 'independent': clients wait for each other only at the end | 'synchronized': in every iteration |
-    # 'sequential': one trains after another
+    # 'independent': clients wait for each other only at the end | 'synchronized': they wait in every iteration |
+    # 'sequential': they train one after another
     order: str = 'independent'  # one of ORDERS
 
 
 def supervised_work(context: CostContext, clustering: bool = False) -> float:
-    """Operations of one supervised step of the server, 0 if it makes none; `clustering`: with a contrastive loss."""
+    """Returns the operations of one supervised step of the server, 0 if it takes none.
+
+    Args:
+      context: the inputs of a price.
+      clustering: whether the step has a contrastive loss.
+    """
     h, pieces = context.hparams, context.pieces
     if not h.server_trains:
         return 0.0
@@ -267,13 +277,20 @@ def supervised_work(context: CostContext, clustering: bool = False) -> float:
 
 
 def _clustering(pieces: Pieces, references: int) -> float:
-    """Operations for one row: the student's projection and loss, and the teacher's key."""
+    """Returns operations for one row: the student's projection and loss, and the teacher's key."""
     return pieces.head_work.train + pieces.head_work.forward + references * pieces.pair_work.train
 
 
 def cross_entity(context: CostContext, clustering: bool) -> ClientCost:
-    """The cross-entity phase: two bottoms down; per iteration the features of student and teacher up and a gradient
-    down; one bottom up. The teacher's bottom is not sent back; clients with labels also send those of each batch."""
+    """Bills the cross-entity phase.
+
+    Two bottoms go down; in every iteration the features of student and teacher go up and a gradient comes down; one
+    bottom goes up. The teacher's bottom is not sent back. Clients with labels also send those of each batch.
+
+    Args:
+      context: the inputs of a price.
+      clustering: whether the server computes the clustering regularization.
+    """
     h, pieces = context.hparams, context.pieces
     batch = h.batch_size * pieces.features
     server_row = pieces.top_work.train + pieces.top_work.forward
@@ -291,7 +308,12 @@ def cross_entity(context: CostContext, clustering: bool) -> ClientCost:
 
 
 def whole_model(context: CostContext, pseudo_labels: bool = True) -> ClientCost:
-    """One model down, one up. `pseudo_labels`: each iteration includes a forward pass that computes them."""
+    """Bills one model down and one up, and training of the whole model.
+
+    Args:
+      context: the inputs of a price.
+      pseudo_labels: whether each iteration includes a forward pass that computes them.
+    """
     h, work = context.hparams, context.pieces.whole_work
     row = work.train + (work.forward if pseudo_labels else 0)
     empty = h.labeled_rows * ~np.asarray(context.labels) if h.local.steps == 'longest' else 0
@@ -299,8 +321,17 @@ def whole_model(context: CostContext, pseudo_labels: bool = True) -> ClientCost:
 
 
 def client_memory(pieces: Pieces, batch_size: int, teacher: bool, whole: bool = False) -> int:
-    """Bytes that a client holds: its part of the model with gradient and momentum, the teacher's part if it gets one,
-    and the activations of a batch kept for the gradient. `whole`: the part is the whole model."""
+    """Returns the bytes that a client holds.
+
+    They are its part of the model with gradient and momentum, the teacher's part if it gets one, and the activations of
+    a batch kept for the gradient.
+
+    Args:
+      pieces: the measurements of the model.
+      batch_size: images in a batch.
+      teacher: whether the client gets a teacher.
+      whole: whether its part is the whole model.
+    """
     part = pieces.whole_bytes if whole else pieces.bottom
     statistics = pieces.statistics if whole else pieces.bottom - pieces.bottom_parameters
     activations = pieces.whole_activations if whole else pieces.bottom_activations

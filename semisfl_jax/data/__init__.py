@@ -1,8 +1,8 @@
 # ruff: noqa: F401
 """Data sets, their split between server and clients, and the clients of a round.
 
-`load` finds and decodes a data set, `make_partition` splits it, `build_federations` arranges it for the jitted
-rounds, `draw_cohort` picks the clients of each round.
+`load` finds and decodes a data set, `make_partition` splits it, `build_federations` arranges it for the jitted rounds,
+`draw_cohort` picks the clients of each round.
 """
 
 from semisfl_jax.data.cache import default_dir as default_cache_dir
@@ -19,4 +19,4 @@ from semisfl_jax.data.partition import Partition, check_tasks, describe, evaluat
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
 from semisfl_jax.data.partitioners import PARTITIONS, RuleSettings
-from semisfl_jax.data.sources import READERS, load, outline, shape, shape_only_dataset
+from semisfl_jax.data.sources import READERS, blank, checksum_of, load, outline, shape_only_dataset

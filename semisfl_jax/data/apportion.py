@@ -1,20 +1,25 @@
-"""Apportions integers in given proportions, and under constraints."""
-
-from __future__ import annotations
+"""Splits integers in given proportions, optionally under constraints."""
 
 import numpy as np
 from scipy.sparse import coo_matrix, csr_matrix
 from scipy.sparse.csgraph import maximum_flow
 
-_TINY = 1e-9  # by which a sum of fractions may miss a whole number
-_PASSES = 1000  # of proportional fitting; rounding makes up for what is left
+Bounds = tuple[np.ndarray, np.ndarray]  # lowest and highest value of each
+_TINY = 1e-9  # tolerance for a sum of fractions to count as a whole number
+_PASSES = 1000  # of proportional fitting; rounding absorbs what remains
 
 
 def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
-    """Splits `total` in proportion to `weight` [K], [K] int64: every part within 1 of its share and the sum exact.
+    """Splits `total` in proportion to `weight` by Hare's method of largest remainders.
 
-    Hare's method of largest remainders; equal remainders go to the lower index. Weights are non-negative, integer
-    (exact arithmetic) or float; all zeros are treated as equal weights.
+    Every part is within 1 of its exact share. Equal remainders go to the lower index.
+
+    Args:
+      weight: [K] non-negative, integers (exact arithmetic) or floats; all zeros count as equal weights.
+      total: the sum of the parts.
+
+    Returns:
+      [K] int64.
     """
     weight = np.asarray(weight)
     if not weight.any():
@@ -26,9 +31,17 @@ def largest_remainder(weight: np.ndarray, total: int) -> np.ndarray:
     return counts
 
 
-def level(sizes: np.ndarray, parts: int) -> np.ndarray:
-    """Splits classes [K] equally over N `parts`, [N, K] int64; leftovers are dealt in turn, so totals are within 1 of
-    each other.
+def split_evenly(sizes: np.ndarray, parts: int) -> np.ndarray:
+    """Splits every class equally over the parts.
+
+    Leftovers go to the parts in turn, across classes, so the parts' totals differ by at most 1.
+
+    Args:
+      sizes: [K].
+      parts: N.
+
+    Returns:
+      [N, K] int64.
     """
     counts = np.tile(np.asarray(sizes, np.int64) // parts, (parts, 1))
     start = 0
@@ -40,25 +53,32 @@ def level(sizes: np.ndarray, parts: int) -> np.ndarray:
 
 
 def controlled_rounding(shares: np.ndarray) -> np.ndarray:
-    """Rounds a matrix so that entries and sums of rows go up or down to a neighboring integer (Bacharach, 1966).
+    """Rounds a matrix: entries and row sums go up or down to a neighboring integer (Bacharach, 1966).
 
-    `shares` [N, K] are non-negative, and their columns sum to integers; [N, K] int64 with the same sums of columns.
+    `shares` [N, K] are non-negative with integer column sums. The result, [N, K] int64, keeps the column sums.
     """
     columns = np.rint(shares.sum(axis=0)).astype(np.int64)
-    counts = within(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))
-    assert counts is not None  # there always is one
+    counts = round_within_bounds(_neighbors(shares), _neighbors(shares.sum(axis=1)), (columns, columns))
+    assert counts is not None  # a solution always exists
     return counts
 
 
-def even(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarray | None:
-    """Splits the demand [R] of every row equally over the columns it may take from (`allowed` [R, C] bool), as far as
-    these have `room` [C]: [R, C] int64, or None if there is too little.
+def fill_rows(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarray | None:
+    """Splits the demand of every row equally over the columns it may take from, as far as they have room.
 
-    Where equal parts would overflow a column, proportional fitting scales that column down and its rows up, in turn.
+    Where equal parts would overflow a column, proportional fitting alternately scales that column down and its rows up.
+
+    Args:
+      demand: [R].
+      allowed: [R, C] bool, the columns that a row may take from.
+      room: [C].
+
+    Returns:
+      [R, C] int64, or None if there is too little room.
     """
     demand, room = np.asarray(demand, np.int64), np.asarray(room, np.int64)
     parts = allowed * (room > 0)
-    if within((0 * parts, parts * demand[:, None]), (demand, demand), (0 * room, room)) is None:
+    if round_within_bounds((0 * parts, parts * demand[:, None]), (demand, demand), (0 * room, room)) is None:
         return None
     shares = demand[:, None] * (parts / np.maximum(parts.sum(axis=1, keepdims=True), 1))
     for _ in range(_PASSES):
@@ -70,29 +90,31 @@ def even(demand: np.ndarray, allowed: np.ndarray, room: np.ndarray) -> np.ndarra
     low, high = _neighbors(shares)
     first, last = _neighbors(shares.sum(axis=0))
     slack = 0
-    while True:  # fitting that has not converged may need entries that are further away
+    while True:  # if fitting has not converged, entries may need more slack
         entries = np.maximum(low - slack, 0), parts * np.minimum(high + slack, demand[:, None])
         columns = np.clip(first - slack * len(demand), 0, room), np.minimum(last + slack * len(demand), room)
-        if (counts := within(entries, (demand, demand), columns)) is not None:
+        if (counts := round_within_bounds(entries, (demand, demand), columns)) is not None:
             return counts
         slack = max(1, 2 * slack)
 
 
 def _neighbors(values: np.ndarray) -> Bounds:
-    """The integers next to every value, below and above it; twice the same one if it is an integer."""
+    """Returns the integers below and above every value; both are the value itself if it is an integer."""
     return np.floor(values + _TINY).astype(np.int64), np.ceil(values - _TINY).astype(np.int64)
 
 
-# --- integer matrices under constraints on entries, rows and columns, as flows from rows to columns
+def round_within_bounds(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
+    """Finds an integer matrix whose entries, row sums and column sums are within bounds: a flow from rows to columns.
 
-Bounds = tuple[np.ndarray, np.ndarray]  # lowest and highest value of each
+    Equal bounds always give the same matrix.
 
+    Args:
+      entries: lowest and highest, [R, C] each.
+      rows: lowest and highest row sums, [R] each.
+      columns: lowest and highest column sums, [C] each.
 
-def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
-    """An integer matrix [R, C] int64 whose entries, row sums and column sums are within bounds, pairs of lowest and
-    highest.
-
-    Always the same for the same bounds; None if there is no such matrix.
+    Returns:
+      [R, C] int64, or None if there is no such matrix.
     """
     if any((low > high).any() for low, high in (entries, rows, columns)):
         return None
@@ -104,7 +126,7 @@ def within(entries: Bounds, rows: Bounds, columns: Bounds) -> np.ndarray | None:
     low, high = (
         np.concatenate([entry.ravel(), total, side]) for entry, total, side in zip(entries, rows, columns, strict=True)
     )
-    # A circulation with lower bounds: those flow in any case, and two more nodes make up for what they take and bring.
+    # A circulation with lower bounds: they always flow, and two extra nodes balance what they take and bring.
     brought = np.zeros(less + 1, np.int64)
     np.add.at(brought, heads, low)
     np.subtract.at(brought, tails, low)

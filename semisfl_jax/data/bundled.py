@@ -1,6 +1,4 @@
-"""The data sets that are made of what scikit-learn brings: digits, and scenes of them on photographs. No download."""
-
-from __future__ import annotations
+"""Data sets made from what scikit-learn ships: digits, and scenes of them on photographs. No download."""
 
 import functools
 import importlib.util
@@ -16,26 +14,22 @@ from semisfl_jax.tasks import IGNORED
 
 
 def read_digits(image_size: int = 0) -> dataset.Dataset:
-    """1,437 training and 360 test images [n, 8, 8, 1], stratified, the same split in every run.
+    """Reads 1,437 training and 360 test images [n, 8, 8, 1], with the same stratified split in every run.
 
-    The levels 0..16 are scaled to 0..255 and rounded. `image_size`: side to resize to, 0 to keep 8.
+    The levels 0..16 are scaled to 0..255 and rounded. `image_size` is the side to resize to, 0 to keep 8.
     """
     levels, labels = _read_levels()
     images = np.rint(levels * (255 / 16)).astype(np.uint8)
     if image_size:
         images = np.stack([np.asarray(resize(Image.fromarray(image), image_size)) for image in images])
-    train, test = dataset.holdout(labels)
-    arrays = {
-        'train_images': images[train][..., None],
-        'train_labels': labels[train],
-        'test_images': images[test][..., None],
-        'test_labels': labels[test],
-    }
+    arrays: dict[str, np.ndarray] = {}
+    for split, rows in zip(dataset.SPLITS, dataset.holdout(labels), strict=True):
+        arrays |= {f'{split}_images': images[rows][..., None], f'{split}_labels': labels[rows]}
     return dataset.make('digits', arrays, num_classes=10)
 
 
 def _read_levels() -> tuple[np.ndarray, np.ndarray]:
-    """Levels [n, 8, 8] float64 in 0..16 and labels [n] int32, without importing scikit-learn, which takes a second."""
+    """Reads levels [n, 8, 8] float64 in 0..16 and labels [n] int32, without the slow import of scikit-learn."""
     package = importlib.util.find_spec('sklearn').submodule_search_locations[0]  # type: ignore[union-attr,index]
     table = np.loadtxt(Path(package, 'datasets', 'data', 'digits.csv.gz'), delimiter=',')
     return table[:, :-1].reshape(-1, 8, 8), table[:, -1].astype(np.int32)
@@ -43,16 +37,16 @@ def _read_levels() -> tuple[np.ndarray, np.ndarray]:
 
 # --- scenes of the digits on scikit-learn's two photographs
 #
-# 2,000 scenes for training and 400 for testing. The two share neither a digit, by the holdout of data set 'digits', nor
-# a pixel of a photograph: of its ten columns of 64 pixels, the fourth and the eighth are for testing.
+# 2,000 scenes for training and 400 for testing. The two sets share no digit, by the holdout of data set 'digits', and
+# no pixel of a photograph: of its ten columns of 64 pixels, the fourth and the eighth are for testing.
 
 DIGIT_SCENES = 'digit_scenes'
 COUNTS = {'train': 2_000, 'test': 400}
-CROP = scenes.SIDE  # side of the part of a photograph that is a background
+CROP = scenes.SIDE  # side of the crop of a photograph that serves as background
 COLUMN = 64
 TEST_COLUMNS = (3, 7)
 CELL = 16  # side of the squares in which the photographs are labeled
-# What a square shows: sky, building, water, trees; leaves, petals. '.': several of them, or something else
+# What a square shows: sky, building, water, trees; leaves, petals. '.': a mixture, or something else
 STUFF = 'sbwtlp'
 SQUARES = (
     """
@@ -117,7 +111,7 @@ llllllllllllllllll.ppppppppp.lllllll...l
 
 
 def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
-    """The scenes, [n, 48, 48, 3], the same in every run. `image_size`: side at which they are painted, 0 for 48."""
+    """Paints the scenes, [n, 48, 48, 3], the same in every run; `image_size` is another side to paint at, 0 for 48."""
     side = image_size or scenes.SIDE
     streams = {split: scenes.stream(DIGIT_SCENES, split, ingredients(split), n, side) for split, n in COUNTS.items()}
     arrays = cache.collect(DIGIT_SCENES, streams)
@@ -125,7 +119,7 @@ def make_digit_scenes(image_size: int = 0) -> dataset.Dataset:
 
 
 def ingredients(split: str) -> scenes.Ingredients:
-    """The digits and backgrounds of a split. A background is (photograph, top, left)."""
+    """Returns the digits and backgrounds of a split; a background is (photograph, top, left)."""
     from sklearn.datasets import load_sample_images  # slow to import, and only this set needs it
 
     loaded = read_digits()
@@ -149,7 +143,7 @@ def ingredients(split: str) -> scenes.Ingredients:
 
 @functools.cache
 def stuff_of_photographs() -> np.ndarray:
-    """The class of every pixel of the photographs, [2, 432, 640] uint8, in whole squares."""
+    """Returns the class of every pixel of the photographs, [2, 432, 640] uint8, constant on each square."""
     grids = [[[STUFF.find(letter) for letter in line] for line in squares.split()] for squares in SQUARES]
     classes = np.array(grids)
     pixels = np.where(classes < 0, IGNORED, classes).astype(np.uint8)

@@ -1,14 +1,14 @@
-"""Decoded arrays on disk, so that a data set is decoded only once.
+"""A cache of decoded arrays on disk, so that a data set is decoded only once.
 
-An entry is a directory of .npy files, four, two for each dense task and one of sizes if test maps have their own, and
-meta.json with their checksum. One process writes it to a temporary directory, then moves it into place, while others
-wait; it is read as memory maps. Missing, truncated or altered entries are decoded again. If the cache is not writable,
-the arrays are held in memory and decoded again by the next run.
+An entry is a directory with meta.json, which has a checksum, and .npy files: four, two more for each dense task, and
+one of sizes if test maps have their own. One process writes the entry to a temporary directory and moves it into place
+while others wait; readers map it into memory. Missing, truncated and altered entries are decoded again. So are a user's
+files when their content changes; a new modification time alone does not count. If the cache is not writable, the arrays
+stay in memory and the next run decodes again.
 """
 
-from __future__ import annotations
-
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -17,11 +17,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock
 from tqdm.auto import tqdm
 
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, warn
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, warn
 from semisfl_jax.data import dataset
 from semisfl_jax.data.decode import Chunk, Source, Stream
 
@@ -29,31 +28,42 @@ PROGRESS_DELAY = 5.0  # seconds of decoding before a progress bar appears
 
 
 def default_dir() -> Path:
-    """Where decoded arrays are kept: $XDG_CACHE_HOME/semisfl_jax, else ~/.cache/semisfl_jax; UserError: none."""
+    """Returns the folder of decoded arrays: $XDG_CACHE_HOME/semisfl_jax, else ~/.cache/semisfl_jax.
+
+    Raises:
+      UserError: the user has no home folder.
+    """
     try:
-        return Path(os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache') / 'semisfl_jax'
+        root = os.environ.get('XDG_CACHE_HOME') or Path.home() / '.cache'
+        return file_io.expand_home(root, 'XDG_CACHE_HOME') / 'semisfl_jax'
     except RuntimeError as error:
         raise UserError('this user has no home folder, where data and programs are kept; set XDG_CACHE_HOME') from error
 
 
 def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], str]:
-    """The arrays of a data set, from the cache if present and intact, else decoded; and their checksum.
+    """Returns the arrays of a data set, from the cache if present and intact, else decoded.
 
-    {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps [n, H, W] uint8 of dense tasks under
-    `dataset.target_key`, and test_sizes [m, 2] int32 if these have sizes of their own.
+    Args:
+      source: the data set.
+      cache_dir: the cache, '' for `default_dir`.
+
+    Returns:
+      The arrays and their checksum: {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps
+      [n, H, W] uint8 of dense tasks under `dataset.target_key`, and test_sizes [m, 2] int32 if test maps have sizes of
+      their own.
     """
-    root = file_io.expand_home(cache_dir, 'config.data.cache_dir') if cache_dir else default_dir()
-    entry = root / source.key
+    entry = _entry(source, cache_dir)
+    root = entry.parent
     if cached := _read(entry, source):
         return cached
     train, test = source.open()
     streams = {'train': train, 'test': test}
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(root / f'.{source.key}.lock'):
+        with file_io.lock(root / f'.{source.key}.lock', wait=True):
             if not _read(entry, source, quietly=True):  # another process may have written it
                 _write(entry, source, streams)
-    except (OSError, NotImplementedError) as error:  # the latter on file systems without locks
+    except OSError as error:
         warn(f'decoded arrays of {source.name} are not cached in {root}: {error}')
     if cached := _read(entry, source):
         return cached
@@ -61,45 +71,87 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
     return arrays, dataset.checksum(source.name, arrays)
 
 
+def known_checksum(source: Source, cache_dir: str = '') -> str:
+    """Returns the checksum that the cache has for a data set, '' if none; the arrays themselves are not checked."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        return (_meta(_entry(source, cache_dir), source) or {}).get('checksum', '')
+    return ''
+
+
+def _entry(source: Source, cache_dir: str) -> Path:
+    root = file_io.expand_home(cache_dir, 'config.data.cache_dir') if cache_dir else default_dir()
+    return root / source.key
+
+
 def _read(entry: Path, source: Source, quietly: bool = False) -> tuple[dict[str, np.ndarray], str] | None:
-    """The arrays and checksum of the entry, or None if it is missing or damaged."""
+    """Returns the arrays and checksum of the entry, or None if it is missing or damaged."""
     if not entry.exists():
         return None
     try:
-        expected = json.loads((entry / 'meta.json').read_text())['checksum']
+        if (meta := _meta(entry, source)) is None:
+            return None
         arrays = _load(entry)
-        if dataset.checksum(source.name, arrays) != expected:
+        if dataset.checksum(source.name, arrays) != meta['checksum']:
             raise ValueError('another checksum')
-        return arrays, expected
+        return arrays, meta['checksum']
     except (OSError, ValueError, KeyError, TypeError, EOFError) as error:
         if not quietly:
             warn(f'the cached arrays in {entry} are damaged ({error}): decoding again')
     return None
 
 
+def _meta(entry: Path, source: Source) -> dict[str, str] | None:
+    """Returns the metadata of an entry, or None if the source's files have changed since."""
+    meta = json.loads((entry / 'meta.json').read_text())
+    if source.files and meta['times'] != (times := _times(source)):
+        if meta['content'] != _content(source):
+            return None
+        with contextlib.suppress(OSError):  # the entry may belong to another user
+            file_io.write_json(entry / 'meta.json', meta | {'times': times})
+    return meta
+
+
+def _times(source: Source) -> str:
+    """Hashes the modification times of a source's files."""
+    return hashlib.sha256(repr([path.stat().st_mtime_ns for path in source.files]).encode()).hexdigest()
+
+
+def _content(source: Source) -> str:
+    """Hashes the content of a source's files."""
+    digest = hashlib.sha256()
+    for path in source.files:
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
 def _load(folder: Path) -> dict[str, np.ndarray]:
-    """All arrays of an entry; np.asarray drops the memmap subclass, whose slices would carry references to the file."""
+    """Maps all arrays of an entry; np.asarray drops the memmap subclass, whose slices refer to the file."""
     return {path.stem: np.asarray(np.load(path, mmap_mode='r')) for path in folder.glob('*.npy')}
 
 
 def _write(entry: Path, source: Source, streams: dict[str, Stream]) -> None:
     """Decodes into a directory beside `entry` and moves it into place."""
     building = entry.with_name(f'.{entry.name}')
-    shutil.rmtree(building, ignore_errors=True)  # of a process that was killed
+    shutil.rmtree(building, ignore_errors=True)  # left by a process that was killed
     building.mkdir()
     try:
+        meta = {'origin': source.origin, 'times': _times(source), 'content': _content(source)}
         for split, stream in streams.items():
             _write_split(building, source.name, split, stream)
         digest = dataset.checksum(source.name, _load(building))
-        (building / 'meta.json').write_text(json.dumps({'checksum': digest}))
+        file_io.write_json(building / 'meta.json', meta | {'checksum': digest})
         shutil.rmtree(entry, ignore_errors=True)
         building.rename(entry)
+        for other in entry.parent.glob(f'{source.name}-*/meta.json') if source.origin else ():
+            with contextlib.suppress(UserError):
+                if other.parent != entry and file_io.read_object(other).get('origin') == source.origin:
+                    shutil.rmtree(other.parent, ignore_errors=True)
     finally:
         shutil.rmtree(building, ignore_errors=True)
 
 
 def _arrays(split: str, stream: Stream) -> dict[str, tuple[tuple[int, ...], Any]]:
-    """Shapes and types of the arrays that a stream fills, in the order of its chunks."""
+    """Returns shapes and types of the arrays that a stream fills, in the order of its chunks."""
     count, shape = stream.samples, stream.original or stream.shape[:2]
     arrays: dict[str, Any] = {
         f'{split}_images': ((count, *stream.shape), np.uint8),
@@ -123,7 +175,15 @@ def _write_split(folder: Path, name: str, split: str, stream: Stream) -> None:
 
 
 def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
-    """Decodes the streams of both splits into arrays in memory, the same as those of a cache entry."""
+    """Decodes the streams of all splits into arrays in memory, the same as those of a cache entry.
+
+    Args:
+      name: the data set, for the progress bar.
+      streams: by split.
+
+    Returns:
+      The arrays by name, as in `fetch`.
+    """
     arrays: dict[str, np.ndarray] = {}
     for split, stream in streams.items():
         filled = {key: np.empty(shape, kind) for key, (shape, kind) in _arrays(split, stream).items()}
@@ -137,7 +197,7 @@ def collect(name: str, streams: dict[str, Stream]) -> dict[str, np.ndarray]:
 
 
 def _progress(name: str, split: str, stream: Stream) -> Iterator[Chunk]:
-    """The chunks of a stream, with a progress bar and the time left if decoding takes long."""
+    """Yields the chunks of a stream; shows a progress bar with the time left if decoding takes long."""
     with tqdm(
         total=stream.samples,
         desc=f'decoding {name} {split}',

@@ -1,41 +1,50 @@
-"""The Dataset that every data source returns, and computations shared by all sources."""
-
-from __future__ import annotations
+"""The Dataset that every data source returns, and computations that all sources share."""
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from semisfl_jax.base.errors import UserError, describe, warn
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.catalog import KNOWN
 
 SPLITS = ('train', 'test')
-TEST_SIZES = 'test_sizes'  # an array of data sets whose test maps have sizes of their own
-ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # of every data set
+TEST_SIZES = 'test_sizes'  # array with the sizes of test maps, if these are not the sizes of the images
+ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # that every data set has
 ROWS_AT_ONCE = 4096
+DARK = 127  # 8-bit images without a brighter value were not scaled to 0 .. 255
 HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, independent of the run's seed
 
 
 class Targets(NamedTuple):
-    """The truth of a dense task: a map for every image, 255 (`tasks.IGNORED`) where there is none."""
+    """The truth of a dense task: a map for every image, 255 (`tasks.IGNORED`) where the truth is unknown."""
 
     train: np.ndarray  # [n, H, W] uint8
     test: np.ndarray  # [m, H, W] uint8, as large as the images or, with `Dataset.test_sizes`, as the largest original
     outputs: int  # number of output channels, `Task.outputs`
 
 
+class Outline(NamedTuple):
+    """The shapes of a data set, without its images."""
+
+    image: tuple[int, int, int]  # H, W, C
+    classes: int
+    outputs: Mapping[str, int] = MappingProxyType({})  # by dense task
+    original: tuple[int, int] | None = None  # H, W of test maps that are not as large as the images
+    class_names: tuple[str, ...] = ()  # as in Dataset, or still unknown
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Dataset:
-    """One data set, decoded. Arrays may be read-only memory maps.
+    """One decoded data set. Arrays may be read-only memory maps.
 
     Labels are -1 where unknown, as for STL-10's unlabeled images, which follow the labeled ones. In sets with dense
-    tasks, the label is the class of the largest object; it is what splits are made by.
+    tasks, the label is the class of the largest object; partitions use it to split the images.
     """
 
     name: str
@@ -48,15 +57,16 @@ class Dataset:
     std: tuple[float, ...]  # [C]
     fake: bool  # synthetic images
     checksum: str  # SHA-256 over the name and all arrays
-    targets: Mapping[str, Targets] = dataclasses.field(default_factory=dict)  # of dense tasks, by name; or none
-    # [m, 2] int32, height and width of test images before they were resized: the upper left part of a test map, to
-    # which predictions are resized. None: test maps are as large as the images
+    targets: Mapping[str, Targets] = dataclasses.field(default_factory=dict)  # by dense task; or none
+    # [m, 2] int32, height and width of test images before resizing: predictions are resized to this upper left part of
+    # the test map. None: test maps are as large as the images
     test_sizes: np.ndarray | None = None
     eval_split: str = 'test'  # 'validation': test_images are training images (`partition.evaluated`)
+    class_names: tuple[str, ...] = ()  # [K] in the order of their numbers, or none
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
-        """All that are there, by the names that `make` takes."""
+        """All arrays present, by the names that `make` takes."""
         targets = {
             target_key(split, task): getattr(target, split) for task, target in self.targets.items() for split in SPLITS
         }
@@ -65,35 +75,34 @@ class Dataset:
 
     @property
     def outline(self) -> Outline:
-        """Its shapes, without the images."""
+        """The shapes, without the images."""
         outputs = {name: target.outputs for name, target in self.targets.items()}
         original = None if self.test_sizes is None else next(iter(self.targets.values())).test.shape[1:]
-        return Outline(self.train_images.shape[1:], self.num_classes, outputs, original)
-
-
-class Outline(NamedTuple):
-    """The shapes of a data set, without its images."""
-
-    image: tuple[int, int, int]  # H, W, C
-    classes: int
-    outputs: Mapping[str, int] = MappingProxyType({})  # of every dense task
-    original: tuple[int, int] | None = None  # H, W of test maps that are not as large as the images
+        return Outline(self.train_images.shape[1:], self.num_classes, outputs, original, self.class_names)
 
 
 def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
-    """The rows of an array that may be larger than RAM, some at a time."""
+    """Yields the rows of an array in blocks, for arrays that may be larger than RAM."""
     return (array[start : start + ROWS_AT_ONCE] for start in range(0, len(array), ROWS_AT_ONCE))
 
 
 def normalization(name: str, images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation [C] of the data set `name`, tabulated or measured on `images` [n, H, W, C] uint8."""
-    known = KNOWN.get(name.partition(':')[0])  # without the version of TFDS
+    """Returns the mean and standard deviation of a data set, tabulated or measured.
+
+    Args:
+      name: the data set.
+      images: [n, H, W, C] uint8, measured if the catalog has no values for C channels.
+
+    Returns:
+      Mean and standard deviation, [C] each, in units of [0, 1].
+    """
+    known = KNOWN.get(name.partition(':')[0])  # without TFDS's version
     tabulated = known and known.normalization
     return tabulated if tabulated and len(tabulated[0]) == images.shape[-1] else channel_statistics(images)
 
 
 def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Exact mean and standard deviation per channel of images [n, H, W, C] uint8, in units of [0, 1].
+    """Computes the exact mean and standard deviation per channel of images [n, H, W, C] uint8, in units of [0, 1].
 
     A constant channel gets a deviation of 1, so that division by it is defined.
     """
@@ -110,7 +119,7 @@ def channel_statistics(images: np.ndarray) -> tuple[tuple[float, ...], tuple[flo
 
 
 def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
-    """SHA-256, in hex, over the name and every array with its name, type and shape."""
+    """Computes the SHA-256, in hex, over the name and every array with its name, type and shape."""
     digest = hashlib.sha256(name.encode())
     for key in sorted(arrays):
         array = arrays[key]
@@ -121,7 +130,7 @@ def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
 
 
 def target_key(split: str, task: str) -> str:
-    """Name of the array with the maps of a dense task."""
+    """Returns the name of the array with the maps of a dense task."""
     return f'{split}_target_{task}'
 
 
@@ -132,12 +141,22 @@ def make(
     fake: bool = False,
     digest: str = '',
     outputs: Mapping[str, int] = MappingProxyType({}),
+    class_names: Sequence[str] = (),
 ) -> Dataset:
-    """A Dataset of `arrays`: train_images, train_labels, test_images, test_labels; two for each dense task, under
-    `target_key`; and test_sizes if test maps have sizes of their own. Shapes and types as in Dataset.
+    """Builds a checked Dataset from arrays and measures what is missing.
 
-    `digest`: the checksum if already known, '' to compute it; `outputs`: of every dense task, in the order shown.
-    UserError: an array is missing, or has a wrong type or shape.
+    Args:
+      name: the data set.
+      arrays: train_images, train_labels, test_images and test_labels; two for each dense task, under `target_key`; and
+        test_sizes if test maps have sizes of their own. Shapes and types as in Dataset.
+      num_classes: K.
+      fake: the images are synthetic.
+      digest: the checksum if already known, '' to compute it.
+      outputs: number of outputs of every dense task, in display order.
+      class_names: [K] names that figures show instead of class numbers, or none.
+
+    Raises:
+      UserError: an array is missing, or has a wrong type, shape or value.
     """
     maps = [target_key(split, task) for task in outputs for split in SPLITS]
     if missing := [key for key in (*ARRAYS, *maps) if key not in arrays]:
@@ -158,53 +177,97 @@ def make(
             for task, number in outputs.items()
         },
         test_sizes=arrays.get(TEST_SIZES),
+        class_names=tuple(class_names),
     )
     check(name, unmeasured)
     mean, std = normalization(name, arrays['train_images'])
     return dataclasses.replace(unmeasured, mean=mean, std=std, checksum=digest or checksum(name, unmeasured.arrays))
 
 
-def check(name: str, given: Any) -> Dataset:
-    """`given`, what a user's reader of the data set `name` returned, if it is as the rest of the package takes it;
-    UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
+def check(name: str, dataset: Any) -> Dataset:
+    """Checks what a user's reader returned.
+
+    Args:
+      name: the data set.
+      dataset: what the reader returned.
+
+    Returns:
+      `dataset`.
+
+    Raises:
+      UserError: it is not a Dataset, or its arrays have wrong shapes, types or values.
     """
-    if not isinstance(given, Dataset):
-        raise UserError(f"data set '{name}': the reader returns {found(given)}; return what dataset.make makes")
-    if not isinstance(given.num_classes, (int, np.integer)) or given.num_classes < 1:
-        raise UserError(f"data set '{name}': num_classes is {found(given.num_classes)}; use an int of at least 1")
-    arrays, sizes = given.arrays, given.test_sizes
+    if not isinstance(dataset, Dataset):
+        raise UserError(f"data set '{name}': the reader returns {describe(dataset)}; return what dataset.make makes")
+    if not isinstance(dataset.num_classes, (int, np.integer)) or dataset.num_classes < 1:
+        raise UserError(f"data set '{name}': num_classes is {describe(dataset.num_classes)}; use an int of at least 1")
+    if (named := len(dataset.class_names)) not in (0, dataset.num_classes):
+        raise UserError(
+            f"data set '{name}': class_names has {named} for {dataset.num_classes} classes; name each, or none"
+        )
+    arrays, sizes = dataset.arrays, dataset.test_sizes
     for split in SPLITS:
         shape, labels = np.shape(arrays[f'{split}_images']), arrays[f'{split}_labels']
-        of_maps = shape[:3]
-        if split == 'test' and sizes is not None and given.targets:  # as large as the largest
-            of_maps = (*shape[:1], *np.shape(next(iter(given.targets.values())).test)[1:])
+        map_shape = shape[:3]
+        if split == 'test' and sizes is not None and dataset.targets:  # as large as the largest
+            map_shape = (*shape[:1], *np.shape(next(iter(dataset.targets.values())).test)[1:])
         wanted: dict[str, tuple[Any, type]] = {
-            f'{split}_images': ((*shape[:1], *np.shape(given.train_images)[1:]), np.uint8),
+            f'{split}_images': ((*shape[:1], *np.shape(dataset.train_images)[1:]), np.uint8),
             f'{split}_labels': (shape[:1], np.integer),
-            **{target_key(split, task): (of_maps, np.uint8) for task in given.targets},
+            **{target_key(split, task): (map_shape, np.uint8) for task in dataset.targets},
             **({TEST_SIZES: ((*shape[:1], 2), np.integer)} if split == 'test' and sizes is not None else {}),
         }
         for key, (right, kind) in wanted.items():
             fits = np.shape(arrays[key]) == right and np.issubdtype(getattr(arrays[key], 'dtype', np.object_), kind)
             if not fits or len(shape) != 4 or not shape[0]:
                 what = '[n, H, W, C] with n of at least 1' if len(shape) != 4 or not shape[0] else list(right)
-                raise UserError(f"data set '{name}': {key} is {found(arrays[key])}; use {kind.__name__} {what}")
-        lowest, highest = -1 if split == 'train' or given.targets else 0, given.num_classes - 1  # -1: unknown
+                raise UserError(f"data set '{name}': {key} is {describe(arrays[key])}; use {kind.__name__} {what}")
+        lowest, highest = -1 if split == 'train' or dataset.targets else 0, dataset.num_classes - 1  # -1: unknown
         if labels.min() < lowest or labels.max() > highest:
             raise UserError(
                 f"data set '{name}': {split}_labels are {labels.min()} to {labels.max()}; use {lowest} to {highest}"
             )
-    if sizes is not None and (sizes.min() < 1 or (sizes.max(axis=0) > of_maps[1:]).any()):
+    if sizes is not None and (sizes.min() < 1 or (sizes.max(axis=0) > map_shape[1:]).any()):
         raise UserError(
             f"data set '{name}': {TEST_SIZES} are {sizes.min()} to {sizes.max()}; use 1 to the size of the maps"
         )
-    return given
+    return dataset
+
+
+def warn_of_images(dataset: Dataset) -> None:
+    """Warns if images do not use the range 0 to 255, or if test images are also training images."""
+    name, train, test = dataset.name, dataset.train_images, dataset.test_images
+    for key, images in {'train_images': train, 'test_images': test}.items():
+        if not any(block.max() > DARK for block in blocks(images)):  # usually decided by the first block
+            highest = max(int(block.max()) for block in blocks(images))
+            warn(
+                f"data set '{name}': the largest value of {key} is {highest}, and augmentation takes images to "
+                'use 0 to 255; scale them to that'
+            )
+            break
+    if leaked := count_in_both(train, test):
+        warn(
+            f"data set '{name}': {leaked:,} of its {len(test):,} test images are training images, "
+            'too, and their scores say little; take them out of one of the two'
+        )
+
+
+def count_in_both(train: np.ndarray, test: np.ndarray) -> int:
+    """Counts the images of `test` that are in `train`, byte for byte.
+
+    Only images whose middle bytes occur in both sets are read whole. Usually there are none, so the files stay on disk.
+    """
+
+    def middle(image: np.ndarray) -> bytes:
+        return image.reshape(-1)[image.size // 2 :][:64].tobytes()
+
+    tested = {middle(image) for image in test}
+    seen = {hashlib.sha256(image.tobytes()).digest() for image in train if middle(image) in tested}
+    return sum(hashlib.sha256(image.tobytes()).digest() in seen for image in test) if seen else 0
 
 
 def holdout(labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Training rows and test rows of labels [n], both ascending: a stratified fifth, rounded up, is held out, always
-    the same.
-    """
+    """Holds out a fixed stratified fifth of labels [n], rounded up; returns training and test rows, ascending."""
     classes, counts = np.unique(labels, return_counts=True)
     generator = rng.host(HOLDOUT_SEED, 'holdout')
     picked = largest_remainder(counts, -(-len(labels) // 5))

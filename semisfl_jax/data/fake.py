@@ -1,21 +1,18 @@
-"""Synthetic images of a data set's true shapes and counts, for benchmarks and smoke tests.
+"""Synthetic images with a data set's true shapes and counts, for benchmarks and smoke tests.
 
-Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. Like
-those of a real data set, the images are the same in every run, regardless of its seed. In sets of dense tasks, an image
-shows an object: a rectangle at a random place, in which levels are inverted. All target maps are of this object. Where
-those for testing have sizes of their own, they are in turn three quarters as high as the largest and as wide, or the
-reverse.
+Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. As in a
+real data set, the images are the same in every run, regardless of its seed. In sets with dense tasks, an image shows an
+object: a rectangle at a random place, in which levels are inverted. All target maps describe this object. If test maps
+have sizes of their own, each is three quarters of the largest in one dimension, alternately in height and width.
 """
-
-from __future__ import annotations
 
 from collections.abc import Mapping
 
 import numpy as np
 from PIL import Image
 
+from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.data import dataset, maps, scenes
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.tasks import IGNORED
@@ -28,11 +25,17 @@ BYTES_AT_ONCE = 1 << 20
 
 
 def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
-    """A synthetic data set, `name` being a key of KNOWN.
+    """Makes a synthetic data set.
 
-    `size`: training images in total, 0 for the true number. The test set then has a fifth as many images, but at least
-    one per class and at most the true number; of STL-10's images at most 5,000, and at most half of them, are labeled.
-    `image_size`: side of the images, 0 for the true one. UserError: unknown name.
+    Args:
+      name: a key of KNOWN.
+      size: training images in total, 0 for the true number. If given, the test set has a fifth as many images, but at
+        least one per class and at most the true number; STL-10 has at most 5,000 labeled images, and at most half of
+        `size`.
+      image_size: side of the images, 0 for the true one.
+
+    Raises:
+      UserError: the name is unknown.
     """
     if name not in KNOWN:
         raise UserError(f"no synthetic images for data set '{name}': {use_one_of(name, sorted(KNOWN))}")
@@ -57,7 +60,7 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
 
 
 def counts(name: str, size: int = 0) -> tuple[int, int, int]:
-    """Numbers of labeled, unlabeled and test images of a synthetic data set, arguments as in `make`."""
+    """Returns the numbers of labeled, unlabeled and test images of a synthetic data set; arguments as in `make`."""
     true = KNOWN[name]
     if not size:
         return true.train, true.unlabeled, true.test
@@ -66,7 +69,7 @@ def counts(name: str, size: int = 0) -> tuple[int, int, int]:
 
 
 def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarray:
-    """Smooth patterns [K, H, W, C] uint8."""
+    """Draws one smooth pattern per class, [K, H, W, C] uint8."""
     height, width, channels = shape
     grids = rng.host(SEED, 'fake', name, 'patterns').integers(
         DARKEST, LIGHTEST, (classes, channels, GRID, GRID), dtype=np.uint8, endpoint=True
@@ -79,7 +82,7 @@ def _patterns(name: str, classes: int, shape: tuple[int, int, int]) -> np.ndarra
 
 
 def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Images [count, H, W, C] uint8 and labels [count] int32, classes as equal as possible, in random order."""
+    """Draws images [count, H, W, C] uint8 and labels [count] int32, classes as equal as possible, in random order."""
     generator = rng.host(SEED, 'fake', name, split)
     labels = generator.permutation(np.arange(count, dtype=np.int32) % len(patterns))
     images = np.empty((count, *patterns.shape[1:]), np.uint8)
@@ -87,7 +90,7 @@ def _draw(name: str, split: str, patterns: np.ndarray, count: int) -> tuple[np.n
     for start in range(0, count, step):
         block = images[start : start + step]
         np.take(patterns, labels[start : start + step], axis=0, out=block, mode='clip')
-        # Whole words are drawn because single bytes would take thirty times as long.
+        # Draws whole words: single bytes would take thirty times as long.
         words = generator.integers(0, 2**64, -(-block.size // 8), dtype=np.uint64) & NOISE_MASK
         block += words.astype('<u8', copy=False).view(np.uint8)[: block.size].reshape(block.shape)
     return images, labels
@@ -103,7 +106,7 @@ def _add_objects(
 ) -> dict[str, np.ndarray]:
     """Inverts a rectangle in every image [n, h, w, C], in place, and returns the maps of dense tasks.
 
-    These are [n, h, w] or, where they have `sizes` [n, 2] of their own, as large as the largest.
+    The maps are [n, h, w] or, where they have `sizes` [n, 2] of their own, as large as the largest.
     """
     generator = rng.host(SEED, 'fake', name, split, 'objects')
     count, height, width = images.shape[:3]
@@ -114,18 +117,18 @@ def _add_objects(
     for row, (corner, (tall, wide)) in enumerate(zip(corners, np.maximum(sides, 1), strict=True)):
         box = slice(corner[0], corner[0] + tall), slice(corner[1], corner[1] + wide)
         images[row][box] = 255 - images[row][box]
-        own = (height, width) if sizes is None else tuple(sizes[row].tolist())
+        extent = (height, width) if sizes is None else tuple(sizes[row].tolist())
         top, left = (
             slice(side.start * after // before, -(-side.stop * after // before))
-            for side, before, after in zip(box, (height, width), own, strict=True)
+            for side, before, after in zip(box, (height, width), extent, strict=True)
         )
         for task, number in outputs.items():
-            targets[task][row, : own[0], : own[1]] = _target(task, number, int(labels[row]), (top, left), own)
+            targets[task][row, : extent[0], : extent[1]] = _target(task, number, int(labels[row]), (top, left), extent)
     return targets
 
 
 def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape: tuple[int, int]) -> np.ndarray:
-    """The map [H, W] of a task for an object of class `label` that fills `box`, with numbers that fit `outputs`."""
+    """Draws the map [H, W] of a task for an object of class `label` that fills `box`; numbers fit `outputs`."""
     target = np.zeros(shape, np.uint8)
     tall = box[0].stop - box[0].start
     if task == 'semseg':

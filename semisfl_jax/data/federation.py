@@ -1,10 +1,8 @@
-"""The data of an experiment as the arrays that a jitted round takes.
+"""Arranges the data of an experiment as the arrays that a jitted round takes.
 
-With residency 'device' all images are on the device, once. With 'host' the clients' images stay in host memory, or
-on disk behind a memory map, and each round gets the rows that it will draw.
+With residency 'device' all images are on the device, once. With 'host' the clients' images stay in host memory, or on
+disk behind a memory map, and each round gets the rows that it will draw.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +12,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import rng
 from semisfl_jax.core.clients import shard
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.data.dataset import Dataset
 from semisfl_jax.data.partition import Partition
@@ -25,7 +23,7 @@ _whole = partial(shard, None)
 
 
 def count_unknown(dataset: Dataset, partitions: Sequence[Partition]) -> int:
-    """How many images of clients have no known label."""
+    """Counts the clients' images whose label is unknown; an image that several partitions use counts once."""
     held = np.unique(np.concatenate([rows for partition in partitions for rows in partition.client_index]))
     return int(np.sum(dataset.train_labels[held] < 0))
 
@@ -41,30 +39,26 @@ class HostFederation:
     tables: Federation
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
-    targets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # of T dense tasks: [n, H, W] uint8
+    targets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by dense task (T): [n, H, W] uint8
 
-    def streamed(
-        self, rows: Array | np.ndarray, reads: str = 'batches', trials: bool = False, place: Callable = _whole
-    ) -> Federation:
-        """The federation of one round.
+    def streamed(self, rows: Array | np.ndarray, reads: str = 'batches', place: Callable = _whole) -> Federation:
+        """Builds the federation of one round.
 
         Args:
-          rows: [A, ...] rows of `images`, for each active client in the order in which it reads them.
+          rows: [A, ...] rows of `images` for each active client, in the order in which it reads them; [R, A, ...] if
+            `tables` are those of R trials.
           reads: the unit in which rows are read, `Method.reads`.
-          trials: whether the rows are those of R trials, [R, A, ...], and `tables` holds their stacked tables.
-          place: (shape, fetch) -> an array of that shape on the device, `fetch(slice)` giving some of its rows.
+          place: (shape, fetch) -> an array of that shape on the device; `fetch(slice)` returns some of its rows.
 
         Returns:
-          A Federation with `streamed` set and client_images [rows.size, H, W, C]; for trials, [R, rows.size / R, …].
+          A Federation with `streamed` set and client_images [rows.size, H, W, C]; of R trials, [R, rows.size / R, …].
         """
-        rows = np.asarray(rows)
-        rows = rows.reshape(*rows.shape[: 2 if trials else 1], -1)  # [A, ...] or [R, A, ...]
-        clients, tasks = rows.ndim - 2, list(self.targets)
+        leading, tasks = np.shape(rows)[: self.tables.size.ndim], list(self.targets)  # [A] or [R, A]
+        by_client = np.asarray(rows).reshape(*leading, -1)
 
         def read(array: np.ndarray, task: int = 0, tasks: int = 1) -> Array:
-            own = rows[..., task::tasks, :]
-            own = own.reshape(*own.shape[:clients], -1)
-            return place((*own.shape, *array.shape[1:]), lambda part: array[own[part]])
+            task_rows = by_client[..., task::tasks, :].reshape(*leading[:-1], -1)
+            return place((*task_rows.shape, *array.shape[1:]), lambda part: array[task_rows[part]])
 
         return self.tables.replace(
             client_images=read(self.images),
@@ -75,7 +69,7 @@ class HostFederation:
 
 
 def tables(federation: Federation | HostFederation) -> Federation:
-    """Who holds which rows; without the clients' images if these are in host memory."""
+    """Returns the tables of rows by client, without the clients' images if these are in host memory."""
     return federation.tables if isinstance(federation, HostFederation) else federation
 
 
@@ -88,21 +82,22 @@ def build_federations(
 ) -> Sequence[Federation | HostFederation]:
     """Arranges the training set once for several trials, each with its own split.
 
-    Images that are labeled in one trial may not be in another. With several trials on the device, one copy of the
-    images therefore serves the servers and the clients of all trials.
+    An image that is labeled in one trial may be unlabeled in another. With several trials on the device, one copy of
+    the images therefore serves the servers and clients of all trials.
 
     Args:
+      dataset: the training set.
       partitions: R splits, with equal numbers of labeled images and of clients.
       residency: 'device' or 'host'.
-      all_labels: clients know the labels of all their images: the labeled tables equal the unlabeled ones.
+      all_labels: clients know the labels of all their images, so the labeled tables equal the unlabeled ones.
       tasks: dense tasks, whose targets clients have.
 
     Returns:
       R federations, with tables of equal shapes. `server_images` and `server_labels` are the same arrays in all of
-      them, and on the device so are `client_images` and `client_labels`.
+      them; on the device, so are `client_images` and `client_labels`.
 
     Raises:
-      UserError: `all_labels` with unknown labels at the clients, and no `tasks`, which do without them.
+      UserError: `all_labels` is set without `tasks`, and some of the clients' labels are unknown.
     """
     if all_labels and not tasks and (unknown := count_unknown(dataset, partitions)):
         raise UserError(
@@ -120,7 +115,7 @@ def build_federations(
     at_clients = at_server if clients is server else _arrays(dataset, clients)
 
     targets = {name: dataset.targets[name].train for name in tasks}
-    of_clients = {} if on_host else {name: jnp.asarray(target[clients]) for name, target in targets.items()}
+    client_targets = {} if on_host else {name: jnp.asarray(target[clients]) for name, target in targets.items()}
 
     def place(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [part if on_host else np.searchsorted(clients, part) for part in parts]
@@ -136,7 +131,7 @@ def build_federations(
             size=jnp.asarray(size),
             labeled_index=jnp.asarray(labeled_index),
             labeled_size=jnp.asarray(labeled_size),
-            client_targets=of_clients,
+            client_targets=client_targets,
         )
         for partition, (index, size), (labeled_index, labeled_size) in zip(
             partitions, tables, labeled_tables, strict=True
@@ -149,12 +144,12 @@ def build_federations(
 
 
 def _arrays(dataset: Dataset, rows: np.ndarray) -> tuple[Array, Array]:
-    """Images [n, H, W, C] and labels [n] of some rows of the training set, on the device."""
+    """Puts images [n, H, W, C] and labels [n] of some training rows on the device."""
     return jnp.asarray(dataset.train_images[rows]), jnp.asarray(dataset.train_labels[rows], jnp.int32)
 
 
 def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """For each trial's N parts: [N, longest of all trials] int32, zero-padded at the end, and the lengths [N] int32."""
+    """Pads each trial's N parts with zeros to the longest of all trials: int32 tables [N, longest] and lengths [N]."""
     width = max(len(part) for parts in trials for part in parts)
     tables = []
     for parts in trials:
@@ -165,14 +160,23 @@ def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:
     return tables
 
 
-# --- which clients take part in a round, and in how many earlier ones each did
+# --- the clients of a round
 
 
 def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, tasks: int = 1) -> np.ndarray:
-    """The active clients [A] int32 of a round, uniform without replacement; of T `tasks`, equally many of each.
+    """Draws the active clients of a round, uniformly without replacement; with T tasks, equally many for each.
 
-    Client n works on task n mod T. In order: the lowest of each task, then the second of each, and so on; ascending if
-    T is 1.
+    Client n works on task n mod T.
+
+    Args:
+      seed: of the run.
+      round_index: the round.
+      num_clients: N.
+      num_active: A.
+      tasks: T.
+
+    Returns:
+      [A] int32: the lowest client of each task, then the second of each, and so on; ascending if T is 1.
     """
     generator = rng.host(seed, 'cohort', round_index)
     clients, active = num_clients // tasks, num_active // tasks
@@ -183,16 +187,20 @@ def draw_cohort(seed: int, round_index: int, num_clients: int, num_active: int, 
 def make_cohort(
     ids: np.ndarray, participations: np.ndarray, padded_size: int = 0, failed: np.ndarray | None = None, tasks: int = 1
 ) -> Cohort:
-    """The Cohort of clients `ids` [A], given the participations [N] of all clients before this round.
+    """Builds the Cohort of a round from its clients.
 
-    All have weight 1, except those that `failed` [A] bool, which have 0. Copies of the last client, of T tasks those
-    of the last T, with weight 0 pad the cohort to `padded_size`.
+    Args:
+      ids: [A] clients.
+      participations: [N] rounds in which each client took part before this one.
+      padded_size: size to pad to, with weight 0 for copies of the last client (of the last T clients with T tasks).
+      failed: [A] bool, clients with weight 0; the others have weight 1.
+      tasks: T.
     """
     padding = max(padded_size - len(ids), 0)
     padded = np.concatenate([ids, np.tile(ids[-tasks:], padding // tasks)])
     valid = np.arange(len(padded)) < len(ids)
     if failed is not None:
         valid &= ~np.pad(failed, (0, padding))
-    # On the host, where a program takes them from: three arrays fewer to create in every round of every trial
+    # NumPy arrays: creating three device arrays in every round of every trial would cost time
     fields: Any = padded.astype(np.int32), valid.astype(np.float32), participations[padded].astype(np.int32)
     return Cohort(*fields)

@@ -1,7 +1,5 @@
 """Maps of numbers per pixel, [H, W] or [..., H, W]: exact integer arithmetic, and decoding together with images."""
 
-from __future__ import annotations
-
 import functools
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,15 +8,14 @@ from pathlib import Path
 from typing import NamedTuple, TypeVar
 
 import numpy as np
-from PIL import Image
 
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.data.decode import Chunk, MapShape, Stream, decode, read_image, resize
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.data.decode import Chunk, MapShape, Stream, read_image, resize
 from semisfl_jax.tasks import IGNORED
 
 
 def nearest(values: np.ndarray, height: int, width: int) -> np.ndarray:
-    """A map [H, W, ...], resized: each pixel takes the value under its center."""
+    """Resizes a map [H, W, ...] to `height` × `width`; each pixel takes the value under its center."""
     if values.shape[:2] == (height, width):
         return values
     sides = zip((height, width), values.shape, strict=False)
@@ -27,9 +24,9 @@ def nearest(values: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def smooth(values: np.ndarray, height: int, width: int) -> np.ndarray:
-    """An image [H, W] or [H, W, C] uint8, resized with an antialiased bilinear filter, as Pillow's BILINEAR.
+    """Resizes an image [H, W] or [H, W, C] uint8 with an antialiased bilinear filter, like Pillow's BILINEAR.
 
-    In whole numbers, so that the result is the same on every machine and with every version of Pillow.
+    Computes in whole numbers, so that the result is the same on every machine and with every version of Pillow.
     """
     if values.shape[:2] == (height, width):
         return values
@@ -43,7 +40,7 @@ def smooth(values: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @functools.cache
 def _triangle(source: int, target: int) -> np.ndarray:
-    """Weights [target, source], whole numbers, of a filter that falls linearly to 0 over a pixel of the coarser grid.
+    """Returns integer weights [target, source] of a filter that falls linearly to 0 over a pixel of the coarser grid.
 
     Positions are in units of 1 / (2 target) pixels of the source, so that all centers are whole numbers.
     """
@@ -53,7 +50,7 @@ def _triangle(source: int, target: int) -> np.ndarray:
 
 
 def borders(regions: np.ndarray) -> np.ndarray:
-    """Pixels whose right or lower neighbor belongs to another region: regions [..., H, W] -> [..., H, W] bool."""
+    """Marks pixels whose right or lower neighbor belongs to another region: [..., H, W] -> [..., H, W] bool."""
     edges = np.zeros(regions.shape, bool)
     edges[..., :, :-1] |= regions[..., :, :-1] != regions[..., :, 1:]
     edges[..., :-1, :] |= regions[..., :-1, :] != regions[..., 1:, :]
@@ -61,7 +58,12 @@ def borders(regions: np.ndarray) -> np.ndarray:
 
 
 def known_borders(regions: np.ndarray, known: np.ndarray) -> np.ndarray:
-    """Borders as a target [..., H, W] uint8: 0 or 1, or IGNORED where the pixel or a neighbor is unknown."""
+    """Returns borders as a target [..., H, W] uint8: 0 or 1, or IGNORED where the pixel or a neighbor is unknown.
+
+    Args:
+      regions: [..., H, W], the region of every pixel.
+      known: [..., H, W] bool.
+    """
     truth = known.copy()
     truth[..., :, :-1] &= known[..., :, 1:]
     truth[..., :-1, :] &= known[..., 1:, :]
@@ -70,7 +72,7 @@ def known_borders(regions: np.ndarray, known: np.ndarray) -> np.ndarray:
 
 # --- images decoded together with maps, resized to one side: images smoothly, maps to the nearest pixel
 #
-# Maps for testing may keep the size that the image had, as scores of the code for a set are at that size.
+# Test maps may keep the original size of the image, because published code scores some sets at that size.
 
 AT_ONCE = 64  # images decoded at a time, with all their maps
 
@@ -78,7 +80,7 @@ Item = TypeVar('Item')
 
 
 class Example(NamedTuple):
-    """An image with what is known of it."""
+    """An image with its label and target maps."""
 
     image: np.ndarray  # [S, S, 3] uint8
     label: int
@@ -89,26 +91,30 @@ def stream(
     samples: int,
     size: int,
     tasks: tuple[str, ...],
-    blocks: Callable[[], Iterator[list[Item]]],
-    read: Callable[[Item], Example],
+    items: Callable[[int, int], list[Item]],
+    read: Callable[..., Example],
     original: MapShape | None = None,
 ) -> Stream:
-    """A stream of examples of size × size, decoded on all cores.
+    """Streams examples of size × size, decoded on all cores.
 
     Args:
-      tasks: the dense tasks, in the order in which the maps are to come.
-      blocks: lists of at most AT_ONCE encoded examples, `samples` in total, of which `read` decodes one.
-      original: height and width of the largest map, if maps are at their original sizes; smaller ones are padded with
-        IGNORED at the bottom and at the right.
+      samples: number of examples.
+      size: side of the images.
+      tasks: the dense tasks, in the order of their maps in a chunk.
+      items: (start, stop) -> the encoded examples of these rows.
+      read: (item, size=, resized=) -> an Example, with maps `resized` to `size` or else as large as the original image.
+      original: height and width of the largest map, if maps keep their original sizes; smaller ones are padded with
+        IGNORED at the bottom and right.
     """
+    decode = functools.partial(read, size=size, resized=not original)
 
     def chunks() -> Iterator[Chunk]:
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for block in blocks():
-                examples = list(pool.map(read, block))
+            for start in range(0, samples, AT_ONCE):
+                examples = list(pool.map(decode, items(start, min(start + AT_ONCE, samples))))
                 by_task = [[example.targets[task] for example in examples] for task in tasks]
                 labels = np.array([example.label for example in examples], np.int32)
-                stacked = [np.stack(of_task) if not original else padded(of_task, original) for of_task in by_task]
+                stacked = [padded(maps, original) if original else np.stack(maps) for maps in by_task]
                 sizes = [np.array([values.shape for values in by_task[0]], np.int32)] if original else []
                 yield np.stack([example.image for example in examples]), labels, *stacked, *sizes
 
@@ -116,7 +122,15 @@ def stream(
 
 
 def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
-    """Maps of different sizes, each in the upper left corner of one of `shape`: [n, H, W] uint8."""
+    """Pads maps of different sizes with IGNORED.
+
+    Args:
+      targets: n maps.
+      shape: H, W to pad to.
+
+    Returns:
+      [n, H, W] uint8, each map in the upper left corner.
+    """
     whole = np.full((len(targets), *shape), IGNORED, np.uint8)
     for target, values in zip(whole, targets, strict=True):
         target[: len(values), : values.shape[1]] = values
@@ -124,14 +138,30 @@ def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:
 
 
 def picture(encoded: bytes | Path, size: int) -> tuple[np.ndarray, MapShape]:
-    """An image [S, S, 3] uint8, resized, and its height and width before."""
-    pixels = decode(encoded, 0, 3)
-    return np.asarray(resize(Image.fromarray(pixels), size)), pixels.shape[:2]
+    """Decodes an image without turning it upright, because its maps are not turned either.
+
+    Args:
+      encoded: an image file, or its bytes.
+      size: S, the side to resize to.
+
+    Returns:
+      The image [S, S, 3] uint8, and its height and width before resizing.
+    """
+    return read_image(encoded, lambda image: (np.asarray(resize(image.convert('RGB'), size)), image.size[::-1]))
 
 
 def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
-    """A map of `shape` [H, W] uint8 of the numbers in a PNG of one channel, those of a palette's entries if it has one;
-    UserError: it cannot be read or has several channels.
+    """Decodes a PNG of one channel to a map of its numbers; with a palette, of the indices into it.
+
+    Args:
+      encoded: a file, or its bytes.
+      shape: H, W to resize to.
+
+    Returns:
+      [H, W] uint8.
+
+    Raises:
+      UserError: the file cannot be read or has several channels.
     """
     mode, numbers = read_image(encoded, lambda image: (image.mode, np.asarray(image)))
     if mode not in ('L', 'P'):
@@ -141,6 +171,12 @@ def decode_map(encoded: bytes | Path, shape: MapShape) -> np.ndarray:
 
 
 def largest_class(classes: np.ndarray, first: int = 0, default: int = 0) -> int:
-    """The class, from `first` on, that most pixels of a map have, the lowest of equal ones; or else the default."""
+    """Returns the class that most pixels of a map have, the lowest if several are equal.
+
+    Args:
+      classes: the map, IGNORED where unknown.
+      first: the lowest class that counts.
+      default: the result if no pixel counts.
+    """
     counts = np.bincount(classes[(classes >= first) & (classes != IGNORED)])
     return int(counts.argmax()) if len(counts) else default

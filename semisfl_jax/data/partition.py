@@ -1,13 +1,12 @@
 """The split of the training images between the server (labeled) and every client (Section V; docs/ledger.md).
 
-Except with dense tasks (below), a partition is disjoint, and complete but for the labeled images that
-`federation.ignored_labeled` 'dropped' discards, for what `data.num_unlabeled` leaves out, and for validation images
+Except with dense tasks (below), a partition is disjoint. It is also complete, except for the labeled images that
+`federation.ignored_labeled` 'dropped' discards, the images that `data.num_unlabeled` leaves out, and validation images
 (`data.num_validation`).
-`settings` has what it is made from, `partitioners` the rules. A partition is a function of the configuration
+
+`settings` returns the settings of a split; `partitioners` has the rules. A partition is a function of the configuration
 alone: the only source of randomness is `config.data.partition_seed`, or `config.seed` if that is -1.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -20,35 +19,36 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax import tasks
+from semisfl_jax.base.errors import UserError, warn
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import partitioners
 from semisfl_jax.data.apportion import largest_remainder
-from semisfl_jax.data.dataset import Dataset, blocks
+from semisfl_jax.data.dataset import SPLITS, Dataset, blocks
 from semisfl_jax.tasks import IGNORED
 
-# Settings that are present only where they are in use, and what stands for their absence
+# Settings that are stored only where used, with the value that their absence means
 UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'images_of_tasks': [], 'mismatch': -1.0, 'num_validation': 0}
 
 
 def settings(config: ConfigDict) -> dict:
-    """The settings of a configuration that determine a partition, in JSON types.
+    """Returns the settings of a configuration that determine a partition, in JSON types.
 
-    Those about labeled images at the clients are present only if there are such images, and those of a rule only if it
-    is used. If all images are dealt to clients that know their labels (`client_labels` -1 without a server phase), no
-    image is set aside as labeled, and `num_labeled` is 0; unless labeled images have a rule of their own
-    (`labeled_partition`): then `num_labeled` are dealt by it, and `all_labels` says that the others are known, too.
+    Settings about labeled images at the clients are present only if there are such images, and those of a rule only if
+    it is used. If clients get all images and know their labels (`client_labels` -1 without a server phase), no image is
+    set aside as labeled, and `num_labeled` is 0. The exception is a separate rule for labeled images
+    (`labeled_partition`): that rule deals `num_labeled` images, and `all_labels` says that the labels of the remaining
+    ones are known, too.
     """
     fed, count = config.federation, config.data.client_labels
     all_at_clients = count == -1 and config.k_s == 0
-    apart = all_at_clients and fed.labeled_partition != 'same'  # dealt as if they alone were labeled
+    apart = all_at_clients and fed.labeled_partition != 'same'  # labeled images have their own rule
+    label_settings: dict[str, Any] = {}
     if apart:
-        of_labels = {'labeled_partition': fed.labeled_partition, 'all_labels': True}
+        label_settings = {'labeled_partition': fed.labeled_partition, 'all_labels': True}
     elif count > 0:
-        of_labels = {'labeled_partition': fed.labeled_partition} if fed.mu else {'ignored_labeled': fed.ignored_labeled}
-    else:
-        of_labels = {}
-    rule, labeled_rule = fed.partition, of_labels.get('labeled_partition', 'same')
+        ignored = {'ignored_labeled': fed.ignored_labeled}
+        label_settings = {'labeled_partition': fed.labeled_partition} if fed.mu else ignored
+    rule, labeled_rule = fed.partition, label_settings.get('labeled_partition', 'same')
     own_alpha = labeled_rule not in partitioners.WITHOUT_ALPHA and fed.labeled_alpha != 0
     needs_alpha = {rule} if own_alpha else {rule, labeled_rule}
     used: dict[str, Any] = {'labeled_alpha': float(fed.labeled_alpha)} if own_alpha else {}
@@ -77,19 +77,19 @@ def settings(config: ConfigDict) -> dict:
         'num_clients': fed.num_clients,
         'partition': rule,
         'alpha': None if needs_alpha <= set(partitioners.WITHOUT_ALPHA) else float(fed.alpha),
-        **of_labels,
+        **label_settings,
         **used,
     }
 
 
 def faults(config: ConfigDict) -> Iterator[str]:
-    """Keys about clients' images that conflict, as far as that needs no data, and what to do."""
+    """Yields conflicts between keys about clients' images that show without data, each with a remedy."""
     fed, data, tasks = config.federation, config.data, len(config.data.tasks)
     if data.eval_split == 'validation' and not data.num_validation:
         yield "data.eval_split='validation' needs images that are held out; use data.num_validation=1000, for example"
     if 0 < fed.max_images < fed.min_images:
         yield f'federation.min_images={fed.min_images} is above federation.max_images={fed.max_images} (0: none)'
-    shared = tasks if data.task_images == 'shared' else 0  # the number is of each task
+    shared = tasks if data.task_images == 'shared' else 0  # the number applies to each task
     if 0 < data.num_unlabeled < fed.num_clients // max(1, shared):
         yield (
             f'data.num_unlabeled={data.num_unlabeled} is less than federation.num_clients={fed.num_clients}'
@@ -112,18 +112,18 @@ def faults(config: ConfigDict) -> Iterator[str]:
 
 
 def _faults_of_counts(config: ConfigDict) -> Iterator[str]:
-    """Of the numbers of images that tasks have each."""
+    """Yields conflicts in the numbers of images per task."""
     counts, names = config.data.images_of_tasks, config.data.tasks
-    given = f'data.images_of_tasks={tuple(counts)}'
+    what = f'data.images_of_tasks={tuple(counts)}'
     if counts and len(counts) != len(names):
-        yield f'{given} has {len(counts)} numbers for {len(names)} tasks; give one for each of data.tasks, in its order'
+        yield f'{what} has {len(counts)} numbers for {len(names)} tasks; give one for each of data.tasks, in its order'
     if counts and config.data.task_images != 'shared':
-        yield f"{given} needs data.task_images='shared': clients that divide the images cannot choose how many"
+        yield f"{what} needs data.task_images='shared': clients that divide the images cannot choose how many"
     for name, count in zip(names, counts, strict=False):
         clients = config.federation.num_clients // len(names)
         if type(count) is not int or count < 0 or 0 < count < clients:
             yield (
-                f'{given} gives {name} {count!r} images for {clients} clients, each of which needs one; '
+                f'{what} gives {name} {count!r} images for {clients} clients, each of which needs one; '
                 f'use {clients} or more, or 0 for all'
             )
 
@@ -137,7 +137,7 @@ class Partition:
 
     dataset: str  # name of the data set
     checksum: str  # of the data set
-    settings: dict  # that the split was made from, JSON types; {} if not from a configuration
+    settings: dict  # of the split, in JSON types; {} if not from a configuration
     server_index: np.ndarray  # [L] int32, labeled, at the server
     client_index: tuple[np.ndarray, ...]  # N arrays int32, used without labels
     client_labeled_index: tuple[np.ndarray, ...] = ()  # N arrays int32, used with their labels; (): none
@@ -149,6 +149,7 @@ class Partition:
 
     @property
     def num_clients(self) -> int:
+        """The number of clients, N."""
         return len(self.client_index)
 
     @functools.cached_property
@@ -165,33 +166,44 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     """Splits the training set between the server and the clients.
 
     First, `num_validation` images are held out (`draw_validation`). The server gets `num_labeled` - `client_labels`
-    labeled images; the clients share `client_labels` labeled ones and all remaining images without labels, or
-    `num_unlabeled` of them, by a rule of `PARTITIONS`. A client left without unlabeled images gets one of the largest
-    client's. The labeled images of the clients follow the same shares or classes, or a rule with a draw of its own
-    (`labeled_partition`). With `mismatch`, the rule only decides how many unlabeled images a client gets, and their
-    classes depend on those of its labeled images. With mu = 0 the labels are ignored: the images are discarded, or
-    dealt among the unlabeled ones (`ignored_labeled`). `client_labels` -1 splits as 0 does, but clients know the labels
-    of the images they hold; without a server phase (k_s = 0) they also get the server's images, by `labeled_partition`
-    if that is not 'same'. With dense tasks (`data.tasks`), the split is made for each, of as many images as
-    `images_of_tasks` says: with few, a task has some of those that it would have with many.
+    labeled images. The clients share `client_labels` labeled images and, by a rule of `PARTITIONS`, all remaining
+    images without their labels, or `num_unlabeled` of them. A client left without unlabeled images gets one from the
+    largest client.
 
-    The same data and settings always give the same partition. `config` is whole, as `config.check` accepts it.
-    UserError: invalid settings, or settings that the data set cannot satisfy.
+    The clients' labeled images follow the same shares or classes, or a rule with a draw of its own
+    (`labeled_partition`). With `mismatch`, the rule only decides how many unlabeled images a client gets; their classes
+    depend on the classes of its labeled images. With mu = 0 the clients' labels are ignored: their images are
+    discarded, or dealt among the unlabeled ones (`ignored_labeled`).
+
+    `client_labels` -1 splits as 0 does, but clients know the labels of the images they hold. Without a server phase
+    (k_s = 0) they also get the server's images, by `labeled_partition` if that is not 'same'.
+
+    With dense tasks (`data.tasks`), every task has its own split, of as many images as `images_of_tasks` says; a
+    smaller number gives a task a subset of the images that a larger one would.
+
+    The same data and settings always give the same partition.
+
+    Args:
+      dataset: the data set.
+      config: a whole configuration, as `config.check` accepts it.
+
+    Raises:
+      UserError: the settings are invalid, or the data set cannot satisfy them.
     """
     chosen = settings(config)
     held_out = draw_validation(dataset, chosen.get('num_validation', 0), chosen['seed'])
-    if len(held_out):  # of no class, so that nobody gets them
+    if len(held_out):  # no class, so nobody gets them
         labels = dataset.train_labels.astype(np.int32)
         labels[held_out] = _HELD_OUT
         dataset = dataclasses.replace(dataset, train_labels=labels)
-    made = _split_tasks(dataset, chosen) if 'tasks' in chosen else _make(dataset, chosen)
-    return dataclasses.replace(made, validation_index=held_out)
+    partition = _split_tasks(dataset, chosen) if 'tasks' in chosen else _make(dataset, chosen)
+    return dataclasses.replace(partition, validation_index=held_out)
 
 
 def _make(dataset: Dataset, chosen: dict) -> Partition:
-    """A partition from checked settings."""
+    """Makes a partition from checked settings."""
     generator = rng.host(chosen['seed'], 'partition', 'order')
-    classes = (*range(dataset.num_classes), -1)  # K, and the rows of unknown label
+    classes = (*range(dataset.num_classes), -1)  # K, and unknown
     groups = [generator.permutation(np.flatnonzero(dataset.train_labels == k)) for k in classes]
     sizes = np.array([len(rows) for rows in groups])
     labeled = np.append(_labeled_counts(dataset, chosen, sizes[:-1]), 0)
@@ -208,10 +220,10 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
         with_labels = [rows[:0] for rows in with_labels]
     remaining, dealt = _unlabeled_counts(pool, chosen)
     labels = np.array([len(rows) for rows in with_labels])
-    if (of_labels := chosen.get('labeled_partition', 'same')) == 'same':
-        labeled_counts = partitioners.alike(chosen['partition'], labels, chosen, dealt)
+    if (labeled_rule := chosen.get('labeled_partition', 'same')) == 'same':
+        labeled_counts = partitioners.same_shares_as_unlabeled(chosen['partition'], labels, chosen, dealt)
     else:
-        labeled_counts = partitioners.counts(of_labels, labels, partitioners.settings_of(chosen, labeled=True))
+        labeled_counts = partitioners.counts(labeled_rule, labels, partitioners.settings_of(chosen, labeled=True))
     dealt = partitioners.fill_empty(dealt)
     if 'mismatch' in chosen:
         dealt = partitioners.compose_mismatch(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
@@ -231,10 +243,15 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
 
 
 def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) -> np.ndarray:
-    """The number of images of each class that every client holds, [N, K] int64.
+    """Counts the images of each class that every client holds; images of unknown class are not counted.
 
-    `labels` [n] are those of the training set, -1 where unknown; those are not counted. `labeled`: count the images
-    that clients use with their labels, rather than the others.
+    Args:
+      partition: the partition.
+      labels: [n], of the training set, -1 where unknown.
+      labeled: count the images that clients use with their labels, rather than the others.
+
+    Returns:
+      [N, K] int64.
     """
     classes = int(labels.max()) + 1
     held = [labels[rows] for rows in (partition.client_labeled_index if labeled else partition.client_index)]
@@ -242,8 +259,10 @@ def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) ->
 
 
 def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Images of K + 1 groups that are not labeled: how many there are [K + 1], and how many each client gets [N, K + 1]
-    by the rule, if `num_unlabeled` as a share of every group."""
+    """Counts the unlabeled images of K + 1 groups, [K + 1], and those that each client gets by the rule, [N, K + 1].
+
+    Of every group, `num_unlabeled` takes the same share.
+    """
     remaining = np.array([len(rows) for rows in pool])
     available = int(remaining.sum())
     wanted = chosen.get('num_unlabeled', available)
@@ -261,7 +280,7 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
 
 
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
-    """[K] labeled images per class, from class sizes [K]; sums to num_labeled."""
+    """Returns the number of labeled images per class [K], which sum to num_labeled, from class sizes [K]."""
     wanted, available = chosen['num_labeled'], int(sizes.sum())
     balanced = chosen['labeled_split'] == 'balanced' and wanted > 0
     counts = largest_remainder(np.ones(len(sizes), np.int64) if balanced else sizes, min(wanted, available))
@@ -296,7 +315,7 @@ def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, .
 
 
 def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
-    """The partition of several tasks from checked settings; UserError: a client gets no image."""
+    """Makes the partition of several tasks from checked settings; raises UserError if a client gets no image."""
     names = chosen['tasks']
     rows = [rows_with_truth(dataset, name) for name in names]
     if chosen['task_images'] == 'disjoint':
@@ -312,37 +331,61 @@ def _split_tasks(dataset: Dataset, chosen: dict) -> Partition:
     for name, known, count in zip(names, rows, counts, strict=True):
         seed = int(rng.host(chosen['seed'], 'task', name).integers(2**31))
         used = {'task': name} | ({'num_unlabeled': count} if count else {})
-        of_task = _make(
+        partition = _make(
             dataclasses.replace(dataset, train_labels=dataset.train_labels[known]),
             {**chosen, **used, 'seed': seed, 'num_clients': chosen['num_clients'] // len(names)},
         )
-        by_task.append([known[part].astype(np.int32) for part in of_task.client_index])
-    interleaved = tuple(part for of_number in zip(*by_task, strict=True) for part in of_number)
+        by_task.append([known[part].astype(np.int32) for part in partition.client_index])
+    interleaved = tuple(part for parts in zip(*by_task, strict=True) for part in parts)
     unlabeled = tuple(part[:0] for part in interleaved)
-    return dataclasses.replace(of_task, settings=chosen, client_index=interleaved, client_labeled_index=unlabeled)
+    return dataclasses.replace(partition, settings=chosen, client_index=interleaved, client_labeled_index=unlabeled)
 
 
 def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
-    """Raises UserError if the data set lacks one of these tasks, or has maps with numbers that a task does not have."""
+    """Checks that a data set has the dense tasks, and that their maps hold valid numbers.
+
+    Args:
+      dataset: the data set.
+      names: dense tasks.
+
+    Raises:
+      UserError: the data set lacks a task, or has maps with numbers that the task does not have, or with a single
+        number beside 255, as in masks where 255 stands for a number.
+    """
     for name in names:
         if name not in dataset.targets:
             has = ', '.join(dataset.targets) or 'none'
             raise UserError(f"config.data.tasks: data set '{dataset.name}' has no dense task '{name}'; it has {has}")
         target = dataset.targets[name]
         largest = tasks.make(name, target.outputs).largest
-        if largest is None:
-            continue
-        for maps in (target.train, target.test):
+        for split, maps in zip(SPLITS, target[:2], strict=True):
             beyond = max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks(maps))
-            if beyond > largest:
+            if largest is not None and beyond > largest:
                 raise UserError(
                     f"data set '{dataset.name}', task '{name}': a map has the number {beyond}, but with "
                     f'{target.outputs} outputs the largest is {largest} ({tasks.IGNORED}: no truth); fix the reader'
                 )
+            if dataset.fake or min(int(block.min()) for block in blocks(maps)) != beyond:
+                continue
+            what = f"data set '{dataset.name}', task '{name}': all known pixels of {split} maps are {beyond}"
+            if any((block == tasks.IGNORED).any() for block in blocks(maps)):
+                raise UserError(
+                    f'{what}, and others {tasks.IGNORED}, which means no truth; where that stands for what an image '
+                    'shows, use another number, such as 1'
+                )
+            warn(f'{what}, so that there is nothing to tell apart; scores that need both are n/a')
 
 
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
-    """The rows of the training set that have a truth for a task, ascending; UserError: none has."""
+    """Returns the training rows that have a truth for a task, ascending.
+
+    Args:
+      dataset: the data set.
+      name: a dense task.
+
+    Raises:
+      UserError: no row has one.
+    """
     known = [(block != tasks.IGNORED).any(axis=(1, 2)) for block in blocks(dataset.targets[name].train)]
     rows = np.flatnonzero(np.concatenate(known))
     if not len(rows):
@@ -350,19 +393,30 @@ def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
     return rows
 
 
-# --- validation images: training images that nobody trains on (`data.num_validation`), for the choice of settings
+# --- validation images: training images held out for choosing settings (`data.num_validation`)
 #
-# With `data.eval_split` 'validation' they take the place of the test images in the data set of an experiment, so that
-# nothing that evaluates, diagnoses or draws can read a test image. With 'test' they are not used at all.
+# With `data.eval_split` 'validation' they replace the test images in the data set of an experiment, so that no
+# evaluation, diagnosis or plot can read a test image. With 'test' they are not used at all.
 
-_HELD_OUT = -2  # in place of the label: of no class, and not of unknown class either
+_HELD_OUT = -2  # replaces the label: neither a class nor the unknown class
 
 
 def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
-    """The rows to hold out, [number] int32 ascending: stratified by class frequency, from a random stream of their own.
+    """Draws the rows to hold out, stratified by class frequency, from a random stream of their own.
 
-    Images of unknown class cannot be scored, and are not taken; in sets with dense tasks, whose truths are maps, they
-    are one more class. UserError: there are fewer.
+    Images of unknown class cannot be scored and are never drawn, except in sets with dense tasks, whose truths are
+    maps: there they count as one more class.
+
+    Args:
+      dataset: the data set.
+      number: V.
+      seed: of the partition.
+
+    Returns:
+      [V] int32, ascending.
+
+    Raises:
+      UserError: there are fewer images.
     """
     classes = [*range(dataset.num_classes), *([-1] if dataset.targets else [])]
     groups = [np.flatnonzero(dataset.train_labels == k) for k in classes]
@@ -378,18 +432,29 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
 
 
 def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[str] = ()) -> Dataset:
-    """The data set of an experiment: for `split` 'validation' with the training images `rows` [V] as its test images;
-    UserError: none of them has a truth for one of the dense `tasks`.
+    """Returns the data set of an experiment, with validation images in place of the test images if asked for.
+
+    Args:
+      dataset: the data set.
+      rows: [V] training rows of the validation images.
+      split: 'test', which changes nothing, or 'validation'.
+      tasks: dense tasks that need a truth.
+
+    Raises:
+      UserError: no validation image has a truth for one of the tasks.
     """
     if split == 'test':
         return dataset
     truths = {name: target._replace(test=target.train[rows]) for name, target in dataset.targets.items()}
     for name in tasks:
-        if (truths[name].test == IGNORED).all():
+        known = truths[name].test[truths[name].test != IGNORED]
+        if not len(known):
             raise UserError(
                 f"config.data.num_validation={len(rows)}: none of the validation images has a truth for task '{name}'; "
                 'hold out more'
             )
+        if known.min() == known.max():
+            warn(f"all known pixels of the validation maps of task '{name}' are equal; scores that need both are n/a")
     return dataclasses.replace(
         dataset,
         test_images=dataset.train_images[rows],

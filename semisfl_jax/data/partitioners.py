@@ -1,10 +1,8 @@
-"""The rules by which images are dealt to clients: how many of each class a client gets.
+"""The rules that deal images to clients: how many of each class a client gets.
 
-A rule takes the sizes [K + 1] of the classes, the last one being the images of unknown class, and `RuleSettings`; it
-returns integer counts [N, K + 1] whose columns sum to the sizes.
+A rule takes the sizes [K + 1] of the classes, the last one for images of unknown class, and `RuleSettings`; it returns
+integer counts [N, K + 1] whose columns sum to the sizes.
 """
-
-from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -12,23 +10,67 @@ from typing import Any
 
 import numpy as np
 
+from semisfl_jax.base.errors import UserError, describe
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError, found
-from semisfl_jax.data.apportion import controlled_rounding, even, largest_remainder, level
+from semisfl_jax.data.apportion import controlled_rounding, fill_rows, largest_remainder, split_evenly
 
-DRAWS = 10_000  # of 'dirichlet_class', before it gives up
+DRAWS = 10_000  # tries of 'dirichlet_class' before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
 WITHOUT_ALPHA = ('uniform', 'classes', 'same')
 
 
+@dataclasses.dataclass(frozen=True)
+class RuleSettings:
+    """Settings of a rule for the images that it deals: the clients' unlabeled images, or their labeled ones."""
+
+    num_clients: int  # N
+    seed: int  # of the partition
+    stream: tuple[str, ...]  # a rule draws from `rng.host(seed, *stream, NAME)`
+    key: str  # for messages: where the rule comes from
+    alpha: float | None = None  # the concentration; None if no rule in use takes it
+    min_images: int = 0  # minimum per client, for 'dirichlet_class'; 0 for other rules
+    max_images: int = 0  # maximum per client, for 'dirichlet_class'; 0: any number
+    classes_per_client: int = 0  # for 'classes'; 0 if it is not in use
+
+
+def settings_of(chosen: Mapping[str, Any], labeled: bool = False) -> RuleSettings:
+    """Selects the settings of a rule from those of a partition.
+
+    Args:
+      chosen: settings of a partition (`partition.settings`).
+      labeled: for a separate draw of the clients' labeled images, with another random stream, concentration and limit;
+        otherwise for their unlabeled images.
+    """
+    return RuleSettings(
+        num_clients=chosen['num_clients'],
+        seed=chosen['seed'],
+        stream=('partition', 'labeled') if labeled else ('partition',),
+        key=f'config.federation.{"labeled_" if labeled else ""}partition',
+        alpha=chosen.get('labeled_alpha', chosen['alpha']) if labeled else chosen['alpha'],
+        min_images=chosen.get('min_labeled' if labeled else 'min_images', 0),
+        max_images=0 if labeled else chosen.get('max_images', 0),
+        classes_per_client=chosen.get('classes_per_client', 0),
+    )
+
+
 def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """[N, K + 1] images per client and group by a rule of PARTITIONS, from the sizes [K + 1] of classes and the rest;
-    UserError: the rule cannot deal these sizes, or returns something else than their counts.
+    """Applies a rule and checks what it returns.
+
+    Args:
+      rule: a key of PARTITIONS.
+      sizes: [K + 1] images of every class, the last ones of unknown class.
+      settings: for the rule.
+
+    Returns:
+      [N, K + 1] images per client and class.
+
+    Raises:
+      UserError: the rule cannot deal these sizes, or returns something else than their counts.
     """
     dealt = np.asarray(PARTITIONS[rule](sizes.copy(), settings))
     shape, fault = (settings.num_clients, len(sizes)), ''
     if dealt.shape != shape or not np.issubdtype(dealt.dtype, np.integer):
-        fault = found(dealt)
+        fault = describe(dealt)
     elif (dealt < 0).any():
         fault = f'{dealt.min()}'
     elif (dealt.sum(axis=0) != sizes).any():
@@ -41,11 +83,22 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     return dealt
 
 
-def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np.ndarray) -> np.ndarray:
-    """[N, K + 1] labeled images per client and group, with the shares or classes of the unlabeled ones.
+def same_shares_as_unlabeled(
+    rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np.ndarray
+) -> np.ndarray:
+    """Deals labeled images with the shares or classes of the unlabeled ones.
 
-    The rule is applied to them with the same random numbers; what 'dirichlet_class' draws depends on the sizes, so
-    there every class follows the counts of the unlabeled images, [N, K + 1].
+    The rule runs with the random numbers of the unlabeled images. What 'dirichlet_class' draws depends on the sizes, so
+    there every class follows the counts of the unlabeled images instead.
+
+    Args:
+      rule: the rule of the unlabeled images.
+      sizes: [K + 1] labeled images by class, the last ones of unknown class.
+      chosen: settings of a partition.
+      unlabeled: [N, K + 1] counts of the unlabeled images.
+
+    Returns:
+      [N, K + 1] labeled images per client and class.
     """
     if rule != SIZED:
         return counts(rule, sizes, settings_of(chosen))
@@ -53,12 +106,15 @@ def alike(rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np
 
 
 def uniform(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Every class equally over all clients: sizes [K + 1] -> counts [N, K + 1]."""
-    return level(sizes, settings.num_clients)
+    """Deals every class equally to all clients: sizes [K + 1] -> counts [N, K + 1]."""
+    return split_evenly(sizes, settings.num_clients)
 
 
 def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Dir(alpha) over the classes once per client, p [N, K]; client i gets the share p_ic / sum_j p_jc of class c."""
+    """Draws Dir(alpha) over the classes once per client; raises UserError if there are images of unknown class.
+
+    With draws p [N, K], client i gets the share p_ic / sum_j p_jc of class c: sizes [K + 1] -> counts [N, K + 1].
+    """
     _need_classes('dirichlet', sizes, settings)
     clients, classes = settings.num_clients, len(sizes) - 1
     share = _stream(settings, 'dirichlet').dirichlet(np.full(classes, settings.alpha), clients)
@@ -67,13 +123,25 @@ def dirichlet(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
 
 def dirichlet_class(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Dir(alpha) over the clients once per class, as in the code of SemiFL (Diao et al., 2022) and of FedDure (Bai et
-    al., 2024): classes in turn, and no share to a client that already holds its n / N of all n images (to the last one
-    rounding may give an image).
+    """Draws Dir(alpha) over the clients once per class.
 
-    Drawn again until every client has at least `min_images` and, unless 0, at most `max_images`. A draw in which all
-    clients with room for more have a share of 0 does not count either; in float64 this takes a very small alpha.
-    UserError: there are images of unknown class, the limits cannot be met, or no draw met them.
+    Follows the code of SemiFL (Diao et al., 2022) and of FedDure (Bai et al., 2024): the classes take turns, and a
+    client that already holds its n / N of all n images gets no share (except that rounding may give the last client an
+    image).
+
+    Draws again until every client has at least `min_images` and, unless that is 0, at most `max_images`. A draw in
+    which all clients with room for more have a share of 0 does not count either; in float64 this takes a very small
+    alpha.
+
+    Args:
+      sizes: [K + 1] images of every class, the last ones of unknown class.
+      settings: with `alpha`, `min_images` and `max_images`.
+
+    Returns:
+      [N, K + 1].
+
+    Raises:
+      UserError: there are images of unknown class, the limits cannot be met, or no draw met them.
     """
     _need_classes(SIZED, sizes, settings)
     clients, total = settings.num_clients, int(sizes.sum())
@@ -106,8 +174,17 @@ def _cut(sizes: np.ndarray, shares: np.ndarray, full: float) -> np.ndarray | Non
 
 
 def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """`classes_per_client` random classes for every client, each class at equally many clients and split equally;
-    UserError: there are images of unknown class, or more classes per client than classes, or a class for nobody.
+    """Gives every client `classes_per_client` random classes, each to equally many clients, and splits each equally.
+
+    Args:
+      sizes: [K + 1] images of every class, the last ones of unknown class.
+      settings: with `classes_per_client`.
+
+    Returns:
+      [N, K + 1].
+
+    Raises:
+      UserError: there are images of unknown class, more classes per client than classes, or a class for nobody.
     """
     _need_classes('classes', sizes, settings)
     holds = _holders(len(sizes) - 1, settings)
@@ -116,7 +193,7 @@ def classes(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 
 
 def _holders(classes: int, settings: RuleSettings) -> np.ndarray:
-    """[N, K] whether a client has a class: c of each row; of each column N c / K, rounded up or down."""
+    """Draws which clients hold which classes, [N, K] bool: c in each row, N c / K rounded up or down in each column."""
     clients, each = settings.num_clients, settings.classes_per_client
     if not -(-classes // clients) <= each <= classes:
         raise UserError(
@@ -124,17 +201,17 @@ def _holders(classes: int, settings: RuleSettings) -> np.ndarray:
             f'{-(-classes // clients)} to {classes}'
         )
     generator = _stream(settings, 'classes')
-    places = generator.permutation(level(np.array([clients * each]), classes)[:, 0])  # which have one client more
+    places = generator.permutation(split_evenly(np.array([clients * each]), classes)[:, 0])  # some have one client more
     holds = np.zeros((clients, classes), bool)
-    for row in holds:  # taking the classes with the most places left never gets stuck
+    for row in holds:  # the classes with the most places left first: never gets stuck
         taken = np.lexsort((generator.random(classes), -places))[:each]
         row[taken] = True
         places[taken] -= 1
-    return generator.permutation(holds)  # so that the order of clients means nothing
+    return generator.permutation(holds)  # so that the order of clients carries no information
 
 
 def fill_empty(dealt: np.ndarray) -> np.ndarray:
-    """Counts [N, K] in which every empty client has got one image of the largest client, of its largest class."""
+    """Gives every empty client one image of the largest client, from its largest class: counts [N, K] -> [N, K]."""
     filled = dealt.copy()
     totals = filled.sum(axis=1)
     for empty in np.flatnonzero(totals == 0):
@@ -167,51 +244,20 @@ PARTITIONS: dict[str, Callable[[np.ndarray, RuleSettings], np.ndarray]] = {
     'dirichlet_class': dirichlet_class,
     'classes': classes,
 }
-# --- what a rule is told about the set of images that it deals
-
-
-@dataclasses.dataclass(frozen=True)
-class RuleSettings:
-    """The settings of a rule, for the set that it deals: the unlabeled images of the clients, or their labeled ones."""
-
-    num_clients: int  # N
-    seed: int  # of the partition
-    stream: tuple[str, ...]  # a rule draws from `rng.host(seed, *stream, NAME)`
-    key: str  # for messages: where the rule comes from
-    alpha: float | None = None  # the concentration; None where neither set is dealt by a rule that takes it
-    min_images: int = 0  # that every client must get, by 'dirichlet_class'; 0 for other rules
-    max_images: int = 0  # that a client may get, by 'dirichlet_class'; 0: any number
-    classes_per_client: int = 0  # of 'classes'; 0 where neither set is dealt by it
-
-
-def settings_of(chosen: Mapping[str, Any], labeled: bool = False) -> RuleSettings:
-    """From the settings of a partition (`partition.settings`), for the unlabeled images of the clients, or for
-    a draw of the `labeled` ones alone: another random stream, concentration and limit."""
-    return RuleSettings(
-        num_clients=chosen['num_clients'],
-        seed=chosen['seed'],
-        stream=('partition', 'labeled') if labeled else ('partition',),
-        key=f'config.federation.{"labeled_" if labeled else ""}partition',
-        alpha=chosen.get('labeled_alpha', chosen['alpha']) if labeled else chosen['alpha'],
-        min_images=chosen.get('min_labeled' if labeled else 'min_images', 0),
-        max_images=0 if labeled else chosen.get('max_images', 0),
-        classes_per_client=chosen.get('classes_per_client', 0),
-    )
-
-
-# --- unlabeled images of other classes than the labeled ones: the share r of Fed-SHVR's experiments on CIFAR-10
+# --- unlabeled images of classes without labeled ones: the share r of Fed-SHVR's experiments on CIFAR-10
 
 
 def compose_mismatch(totals: np.ndarray, labeled: np.ndarray, available: np.ndarray, share: float) -> np.ndarray:
-    """Chooses the classes of every client's unlabeled images, given how many these are.
+    """Chooses the classes of every client's unlabeled images, from the number of these images.
 
-    round(r n) of a client's n images, r being the `share`, are of classes that it has no labeled image of, the others
-    of those that it has, both spread as evenly over their classes as the images there are allow.
+    Of a client's n images, round(r n), r being the `share`, are of classes of which it has no labeled image; the rest
+    are of classes of which it has one. Both spread over their classes as evenly as the available images allow.
 
     Args:
       totals: [N] unlabeled images of every client.
       labeled: [N, K + 1] labeled ones by class.
       available: [K + 1] images of every class that are not labeled, the last ones of unknown class.
+      share: r.
 
     Returns:
       [N, K + 1] int64, rows summing to `totals` and columns to at most `available`.
@@ -225,12 +271,12 @@ def compose_mismatch(totals: np.ndarray, labeled: np.ndarray, available: np.ndar
         )
     owned = labeled[:, :-1] > 0
     others = np.rint(share * totals).astype(np.int64)
-    demand = np.concatenate([totals - others, others])  # of every client's own classes, then of its other ones
-    dealt = even(demand, np.concatenate([owned, ~owned]), available[:-1])
+    demand = np.concatenate([totals - others, others])  # for classes that a client has labels of, then for the others
+    dealt = fill_rows(demand, np.concatenate([owned, ~owned]), available[:-1])
     if dealt is None:
         raise UserError(
             f'config.federation.mismatch={share}: there are too few images of the classes that clients have labeled '
             'ones of, or of the others; use another share, labeled_partition, or fewer images (data.num_unlabeled)'
         )
-    own, other = np.split(dealt, 2)
-    return np.append(own + other, np.zeros((len(totals), 1), np.int64), axis=1)
+    in_labels, in_others = np.split(dealt, 2)
+    return np.append(in_labels + in_others, np.zeros((len(totals), 1), np.int64), axis=1)

@@ -1,6 +1,6 @@
 """PASCAL-Context for several tasks, from a folder with the annotations of Maninis et al. (2019).
 
-That is the layout of the archive PASCAL_MT.tgz, which implementations of multi-task learning read:
+The layout is that of the archive PASCAL_MT.tgz, which implementations of multi-task learning read:
 
     ImageSets/Context/{train,val}.txt     ids of the images, 4,998 and 5,105
     JPEGImages/ID.jpg
@@ -13,20 +13,16 @@ That is the layout of the archive PASCAL_MT.tgz, which implementations of multi-
 Maninis et al., Attentive Single-Tasking of Multiple Tasks, CVPR 2019.
 """
 
-from __future__ import annotations
-
-import functools
 import hashlib
-import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, first_line
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, first_line
 from semisfl_jax.data import maps
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import MapShape, Source, Stream
@@ -34,12 +30,12 @@ from semisfl_jax.tasks import IGNORED
 
 NAME = 'pascal_context'
 ORIGINAL = KNOWN[NAME].original
-VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
+VERSION = 2  # increase it when the same files give other bytes, to renew caches
 OUTPUTS = KNOWN[NAME].outputs
 SPLITS = ('train', 'val')
 LISTS = 'ImageSets/Context'
 LIST_BYTES = 2**22  # of a list of ids: 5,105 are 60 kB
-# Where the files of an image may be: the first that exists counts
+# Possible places of an image's files: the first that exists counts
 PLACES = {
     'image': ('JPEGImages/{}.jpg',),
     'semseg': ('semseg/VOC12/{}.png', 'semseg/pascal-context/{}.png'),
@@ -62,10 +58,12 @@ PARTS = {name: number for number, names in PART_NAMES.items() for name in names.
 
 
 def find(options: ConfigDict) -> Source:
-    """Finds PASCAL-Context. The label of an image is its largest class of VOC, 0 if it shows none.
+    """Finds PASCAL-Context in `image_folder`, whose lists of ids may be replaced by others.
 
-    The lists of ids in `image_folder` may be replaced by others. `image_size`: side, 0 for 512. UserError: a list or a
-    file is missing.
+    The label of an image is its largest class of VOC, 0 if it shows none. `image_size` is the side, 0 for 512.
+
+    Raises:
+      UserError: a list or a file is missing.
     """
     if not options.image_folder:
         raise UserError(
@@ -74,21 +72,18 @@ def find(options: ConfigDict) -> Source:
         )
     folder = file_io.expand_home(options.image_folder, 'config.data.image_folder')
     size = options.image_size or KNOWN[NAME].image[0]
-    ids = {split: _ids(folder, split) for split in SPLITS}
-    listing = {
-        path: _sizes(path) for places in PLACES.values() for path in ((folder / place).parent for place in places)
-    }
-    files = {split: [_files(folder, name, split, listing) for name in ids[split]] for split in SPLITS}
+    files = {split: [_files(folder, name, split) for name in _ids(folder, split)] for split in SPLITS}
+    every = tuple(path for image_files in (*files['train'], *files['val']) for path in image_files.values())
     digest = hashlib.sha256(repr((VERSION, size)).encode())
-    for paths in (*files['train'], *files['val']):
-        for path in paths.values():
-            digest.update(f'|{path.relative_to(folder)} {listing[path.parent][path.name]}|'.encode())
+    for path in every:
+        digest.update(f'|{path.relative_to(folder)} {path.stat().st_size}|'.encode())
 
     def open_streams() -> tuple[Stream, Stream]:
         return _stream(files['train'], size), _stream(files['val'], size, ORIGINAL)
 
     key = f'{NAME}-{size}px-{digest.hexdigest()[:12]}'
-    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS)
+    origin = f'{folder.absolute()} {size}'
+    return Source(NAME, key, OUTPUTS['semseg'], open_streams, OUTPUTS, files=every, origin=origin)
 
 
 def _ids(folder: Path, split: str) -> list[str]:
@@ -99,42 +94,27 @@ def _ids(folder: Path, split: str) -> list[str]:
     return ids
 
 
-def _sizes(folder: Path) -> dict[str, tuple[int, int]]:
-    """The files of a folder, their sizes in bytes and when they changed; none if there is no such folder."""
-    try:
-        with os.scandir(folder) as entries:
-            files = {entry.name: entry.stat() for entry in entries if entry.is_file()}
-            return {name: (found.st_size, found.st_mtime_ns) for name, found in files.items()}
-    except OSError:
-        return {}
-
-
-def _files(folder: Path, name: str, split: str, listing: dict[Path, dict[str, tuple[int, int]]]) -> dict[str, Path]:
-    """The files of an image, by what they hold."""
-    found = {}
+def _files(folder: Path, name: str, split: str) -> dict[str, Path]:
+    """Finds the files of an image, by what they hold; raises UserError if one is missing."""
+    path_by_kind = {}
     for what, places in PLACES.items():
         paths = [folder / place.format(name) for place in places]
-        present = [path for path in paths if path.name in listing.get(path.parent, ())]
-        if not present:
+        present = next((path for path in paths if path.is_file()), None)
+        if present is None:
             raise UserError(
                 f"'{paths[0]}' is missing, an image of {LISTS}/{split}.txt: complete "
                 'config.data.image_folder, or take the image out of the list'
             )
-        found[what] = present[0]
-    return found
+        path_by_kind[what] = present
+    return path_by_kind
 
 
 def _stream(files: list[dict[str, Path]], size: int, original: MapShape | None = None) -> Stream:
-    def blocks() -> Iterator[list[dict[str, Path]]]:
-        for start in range(0, len(files), maps.AT_ONCE):
-            yield files[start : start + maps.AT_ONCE]
-
-    read = functools.partial(_read, size=size, resized=not original)
-    return maps.stream(len(files), size, tuple(OUTPUTS), blocks, read, original)
+    return maps.stream(len(files), size, tuple(OUTPUTS), lambda start, stop: files[start:stop], _read, original)
 
 
 def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
-    """Decodes an image of size × size, and its maps: `resized`, or as large as the image was."""
+    """Decodes an image to size × size, and its maps: `resized` too, or as large as the original image."""
     image, shape = maps.picture(files['image'], size)
     shape = (size, size) if resized else shape
     semseg = maps.decode_map(files['semseg'], shape)
@@ -149,13 +129,13 @@ def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
 
 
 def _parts(path: Path, shape: MapShape) -> np.ndarray:
-    """The parts of people, of `shape` [H, W] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
+    """Reads the parts of people, `shape` [H, W] uint8, 0 elsewhere; IGNORED everywhere if none is marked."""
     parts = maps.decode_map(path, shape) if path.suffix == '.png' else maps.nearest(_people(path), *shape)
     return parts if parts.any() else np.full_like(parts, IGNORED)
 
 
 def _people(path: Path) -> np.ndarray:
-    """The parts of people in a file of PASCAL-Part [H, W] uint8; where parts overlap, the later one counts."""
+    """Paints the parts of people in a PASCAL-Part file, [H, W] uint8; where parts overlap, the later one counts."""
     objects = _structs(_load(path, 'anno')['objects'])
     parts = np.zeros(objects[0]['mask'].shape if objects else (1, 1), np.uint8)
     for person in objects:
@@ -165,16 +145,16 @@ def _people(path: Path) -> np.ndarray:
 
 
 def _structs(values: dict | Iterable[dict]) -> list[dict]:
-    """The elements of an array of MATLAB structs, of which SciPy unpacks a single one."""
+    """Lists the elements of an array of MATLAB structs; SciPy unpacks arrays of one element."""
     return [values] if isinstance(values, dict) else list(values)
 
 
 def _load(path: Path, variable: str) -> Any:
-    """A variable of a MATLAB file."""
+    """Loads a variable of a MATLAB file."""
     from scipy.io import loadmat  # slow to import, and only this set needs it
 
     try:
         return loadmat(path, simplify_cells=True, variable_names=[variable])[variable]
-    except Exception as error:  # SciPy raises errors of many types for a damaged file
+    except Exception as error:  # SciPy raises many types for a damaged file
         reason = first_line(error)
         raise UserError(f"'{path}' has no readable variable {variable} ({reason}): copy the data set again") from error

@@ -1,10 +1,8 @@
 """Scenes: gray sprites painted over each other on a photograph, with the exact truth of seven dense tasks.
 
 A scene is drawn as a recipe, in pixels of a scene of 48 × 48, and painted at any side. All arithmetic is in integers,
-so that the same ingredients give the same bytes on every machine.
+so the same ingredients give the same bytes on every machine.
 """
-
-from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
@@ -13,25 +11,25 @@ from typing import NamedTuple
 import numpy as np
 from ml_collections import ConfigDict
 
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.data import cache, maps, tfds_source
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import CHUNK, Chunk, Source, Stream
 from semisfl_jax.tasks import IGNORED
 
-VERSION = 1  # to be increased when the same ingredients give other bytes, so that caches are renewed
+VERSION = 1  # increase it when the same ingredients give other bytes, to renew caches
 SEED = 2020  # fixes the scenes, independent of the run's seed
-SIDE = 48  # of a scene, if not resized
-SPRITES = (2, 4)  # in a scene, both included
-SPRITE_SIDES = (14, 26)  # of a sprite's box
-PLACES = 24  # drawn for a sprite, of which the first is taken that hides little of the others
-MOST_OVERLAP = 0.35  # of the smaller of two boxes
-COLORS = 24  # drawn for a sprite, of which the first is taken that stands out
+SIDE = 48  # of a scene, unless resized
+SPRITES = (2, 4)  # fewest and most in a scene
+SPRITE_SIDES = (14, 26)  # shortest and longest side of a sprite's box
+PLACES = 24  # drawn per sprite; the first that hides little of other sprites wins
+MOST_OVERLAP = 0.35  # share of the smaller of two boxes
+COLORS = 24  # drawn per sprite; the first that stands out wins
 CONTRAST = 260  # from the background and from other sprites, a sum over three channels
 STROKE = 112  # level of a sprite from which a pixel belongs to it
 SOFTNESS = 32  # levels on either side of STROKE over which the color fades in
-PART_CLASSES = (0, 2, 4, 6, 8)  # whose sprites have parts
+PART_CLASSES = (0, 2, 4, 6, 8)  # classes whose sprites have parts
 PARTS = 4
 NEAREST = 254  # depth of the nearest sprite
 TOP, BOTTOM = 1, 2  # types of keypoints
@@ -52,12 +50,12 @@ class Sprite(NamedTuple):
 class Scene(NamedTuple):
     """The recipe of a scene."""
 
-    ground: tuple[int, ...]  # which background, as `Ingredients.ground` takes it
-    sprites: tuple[Sprite, ...]  # in the order in which they are painted: the nearest, which is the largest, is last
+    ground: tuple[int, ...]  # the background, as `Ingredients.ground` takes it
+    sprites: tuple[Sprite, ...]  # in painting order: the nearest, which is the largest, is last
 
 
 class Ingredients(NamedTuple):
-    """What the scenes of one split are made of."""
+    """Sprites and backgrounds for the scenes of one split."""
 
     sprites: np.ndarray  # [n, h, w] uint8, bright strokes on a dark ground
     labels: np.ndarray  # [n], 0..9
@@ -66,7 +64,15 @@ class Ingredients(NamedTuple):
 
 
 def stream(name: str, split: str, ingredients: Ingredients, count: int, side: int) -> Stream:
-    """A stream of `count` painted scenes of side × side."""
+    """Streams painted scenes.
+
+    Args:
+      name: the data set.
+      split: 'train' or 'test'.
+      ingredients: of the split.
+      count: number of scenes.
+      side: side at which they are painted.
+    """
 
     def chunks() -> Iterator[Chunk]:
         for start in range(0, count, CHUNK):
@@ -78,11 +84,15 @@ def stream(name: str, split: str, ingredients: Ingredients, count: int, side: in
     return Stream(count, (side, side, 3), chunks, TASKS)
 
 
-# --- recipes
-
-
 def draw(name: str, split: str, row: int, ingredients: Ingredients) -> Scene:
-    """The recipe of scene number `row` of a split of the data set `name`."""
+    """Draws the recipe of a scene.
+
+    Args:
+      name: the data set.
+      split: 'train' or 'test'.
+      row: number of the scene in the split.
+      ingredients: of the split.
+    """
     generator = rng.host(SEED, name, split, row)
     ground = ingredients.draw_ground(generator)
     pixels = maps.nearest(ingredients.ground(ground)[0], SIDE, SIDE)
@@ -103,7 +113,7 @@ def draw(name: str, split: str, row: int, ingredients: Ingredients) -> Scene:
 
 
 def _overlap(place: np.ndarray, side: int, sprites: list[Sprite]) -> float:
-    """The largest part of a box, the smaller one of two, that is covered if a box of `side` is put at `place`."""
+    """Returns the largest overlap of a box of `side` at `place` with another, as a share of the smaller of the two."""
     top, left = place.tolist()
     most = 0.0
     for other in sprites:
@@ -113,22 +123,28 @@ def _overlap(place: np.ndarray, side: int, sprites: list[Sprite]) -> float:
     return most
 
 
-# --- painting
-
-
 def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray, int, dict[str, np.ndarray]]:
-    """Paints a scene of side × side from the ingredients of its split; positions and sides of sprites are scaled to it
-    and rounded down.
+    """Paints a scene.
+
+    Target maps:
+
+      semseg: 1 + the digit; 0 on the background.
+      parts: on digits of PART_CLASSES, the quarter of the sprite's height, 1 at the top to 4; 0 elsewhere.
+      saliency: the largest visible sprite.
+      edges: borders between sprites, and to the background.
+      depth: nearness, a sprite's side over the largest possible one, as for objects of one size; 0 on the background.
+      stuff: what the background shows; no truth where a sprite covers it.
+      keypoints: the highest and lowest point of every sprite, in the middle of its run of pixels, unless another sprite
+        covers it.
+
+    Args:
+      scene: the recipe.
+      ingredients: of the scene's split.
+      side: side to paint at; positions and sides of sprites are scaled to it and rounded down.
 
     Returns:
-      The image [side, side, 3] uint8; the class of the sprite of which most pixels are visible, of equal ones the
-      nearest; and the target maps [side, side] uint8 by task:
-
-      semseg: 1 + the digit, 0 on the background. parts: the quarter of its sprite's height, 1 at the top to 4, on
-      digits of PART_CLASSES; 0 elsewhere. saliency: the largest visible sprite. edges: borders between sprites, and to
-      the background. depth: nearness, a sprite's side over the largest possible one, as of objects of one size; 0 on
-      the background. stuff: what the background shows; no truth where a sprite is in front of it. keypoints: the
-      highest and the lowest point of every sprite, in the middle of its run of pixels, if no other sprite covers it.
+      The image [side, side, 3] uint8; the class of the sprite with the most visible pixels, the nearest if several are
+      equal; and the target maps [side, side] uint8 by task.
     """
     pixels, stuff = ingredients.ground(scene.ground)
     image = maps.smooth(pixels, side, side).astype(np.int64)
@@ -155,7 +171,7 @@ def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray
     classes = ingredients.labels[[sprite.image for sprite in scene.sprites]]
     visible = np.bincount(owner[owner >= 0], minlength=len(classes))
     largest = len(classes) - 1 - int(visible[::-1].argmax())
-    semseg, has_parts, depth = np.zeros((3, len(classes) + 1), np.uint8)  # at the end, index -1: the background
+    semseg, has_parts, depth = np.zeros((3, len(classes) + 1), np.uint8)  # index -1: the background
     semseg[:-1] = 1 + classes
     has_parts[:-1] = np.isin(classes, PART_CLASSES)
     depth[:-1] = [sprite.side * NEAREST // SPRITE_SIDES[1] for sprite in scene.sprites]
@@ -177,17 +193,18 @@ def paint(scene: Scene, ingredients: Ingredients, side: int) -> tuple[np.ndarray
 
 # --- scenes of MNIST's digits on CIFAR-10's photographs, both as prepared for tensorflow-datasets
 #
-# 10,000 scenes for training, of the training images of both sets, and 2,000 for testing, of their test images. What the
-# background shows (task 'stuff') is the class of the photograph.
+# 10,000 scenes for training, made from the training images of both sets, and 2,000 for testing, made from their test
+# images. What the background shows (task 'stuff') is the class of the photograph.
 
 MNIST_SCENES = 'mnist_scenes'
 MNIST_COUNTS = {'train': 10_000, 'test': 2_000}
-MARGIN = 2  # cut from every side of a digit's 28 × 28 pixels, with 0.2 % of the strokes
+MARGIN = 2  # cut from every side of a digit's 28 × 28 pixels; loses 0.2 % of the strokes
 
 
 def find_mnist_scenes(options: ConfigDict) -> Source:
-    """Finds the two sets, which are decoded and cached, too; errors as in `tfds_source.find`. `image_size`: side at
-    which the scenes are painted, 0 for 48.
+    """Finds MNIST and CIFAR-10, which are decoded and cached, too, and makes scenes of them.
+
+    `image_size` is the side at which the scenes are painted, 0 for 48. Errors are those of `tfds_source.find`.
     """
     side = options.image_size or SIDE
     try:
@@ -208,7 +225,13 @@ def find_mnist_scenes(options: ConfigDict) -> Source:
 
 
 def mnist_ingredients(split: str, digits: dict[str, np.ndarray], photographs: dict[str, np.ndarray]) -> Ingredients:
-    """The digits and backgrounds of a split, from the arrays of the two sets. A background is (row,)."""
+    """Returns the digits and backgrounds of a split; a background is (row,).
+
+    Args:
+      split: 'train' or 'test'.
+      digits: arrays of MNIST.
+      photographs: arrays of CIFAR-10.
+    """
     middle = slice(MARGIN, -MARGIN)
     images, labels = photographs[f'{split}_images'], photographs[f'{split}_labels']
     return Ingredients(

@@ -1,7 +1,5 @@
 """Entry point for all data sets: `load` finds one by name, decodes it or takes it from the cache, and pads it."""
 
-from __future__ import annotations
-
 import dataclasses
 import functools
 from collections.abc import Callable
@@ -9,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 from ml_collections import ConfigDict
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_source
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.dataset import Dataset, Outline, checksum
@@ -26,7 +24,7 @@ READERS: dict[str, Callable[[int], Dataset]] = {
     'digits': bundled.read_digits,
     bundled.DIGIT_SCENES: bundled.make_digit_scenes,
 }
-_BUNDLED = dict(READERS)  # without a user's own
+_BUNDLED = dict(READERS)  # without a user's readers
 # Sets that are not, or not only, image-classification sets of TFDS: name -> function (`config.data`) -> Source
 _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
     folder.FOLDER: folder.find_own,
@@ -39,11 +37,13 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
 
 
 def load(options: ConfigDict) -> Dataset:
-    """Loads and decodes the data set that `config.data` asks for; UserError: unknown data set, unprepared or unsuitable
-    data, or incompatible options.
+    """Loads and decodes the data set that `config.data` asks for.
+
+    Raises:
+      UserError: the data set is unknown, its data are unprepared or unsuitable, or options are incompatible.
     """
     name = options.name
-    if name.lower() in KNOWN and name not in (*KNOWN, *READERS):  # TFDS would take it for the same set
+    if name.lower() in KNOWN and name not in (*KNOWN, *READERS):  # TFDS would accept it as the same set
         raise UserError(f"unknown data set '{name}' in config.data.name; write '{name.lower()}'")
     for key, owners in OWNERS.items():
         if options[key] and name not in owners:
@@ -54,74 +54,99 @@ def load(options: ConfigDict) -> Dataset:
     if options.fake_size:
         raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
     if name in READERS:
-        read, side = dataset.check(name, READERS[name](options.image_size)), options.image_size
-        if side and read.train_images.shape[1:3] != (side, side):
-            has = ' x '.join(map(str, read.train_images.shape[1:3]))
+        loaded, side = dataset.check(name, READERS[name](options.image_size)), options.image_size
+        if side and loaded.train_images.shape[1:3] != (side, side):
+            has = ' x '.join(map(str, loaded.train_images.shape[1:3]))
             raise UserError(f"config.data.image_size={side}, but the reader of '{name}' returns images of {has}; use 0")
-        return pad(read, options.pad_to)
-    if name in _FINDERS:
-        source = _FINDERS[name](options)
     else:
-        source = tfds_source.find(name, options.data_dir, options.image_size)
-    arrays, digest = cache.fetch(source, options.cache_dir)
-    loaded = dataset.make(name, arrays, source.num_classes, digest=digest, outputs=source.outputs)
+        source = _find(options)
+        arrays, digest = cache.fetch(source, options.cache_dir)
+        loaded = dataset.make(
+            name, arrays, source.num_classes, digest=digest, outputs=source.outputs, class_names=source.class_names
+        )
+    dataset.warn_of_images(loaded)
     return pad(loaded, options.pad_to)
 
 
+def _find(options: ConfigDict) -> Source:
+    if options.name in _FINDERS:
+        return _FINDERS[options.name](options)
+    return tfds_source.find(options.name, options.data_dir, options.image_size)
+
+
+def checksum_of(options: ConfigDict) -> str:
+    """Returns the checksum of what `load` returns, from the cache if it has it; raises UserError like `load`."""
+    decoded = not (options.fake or options.pad_to or options.name in READERS)
+    return (decoded and cache.known_checksum(_find(options), options.cache_dir)) or load(options).checksum
+
+
 def outline(options: ConfigDict) -> Outline | None:
-    """The shapes of the data set that `config.data` asks for, before loading any of it; None if they are unknown, as
-    for sets that are not in `catalog.KNOWN`, or have a user's reader. UserError: `pad_to` is too small, or
-    there is no such `class_list`.
+    """Returns the shapes of the data set that `config.data` asks for, without loading any of it.
+
+    They are unknown, None, for sets that are not in `catalog.KNOWN` or have a user's reader.
+
+    Raises:
+      UserError: `pad_to` is too small, or there is no such `class_list`.
     """
     name = options.name
     custom = READERS.get(name) is not _BUNDLED.get(name)
     if name not in KNOWN or (custom and not options.fake):
         return None
     true = KNOWN[name]
-    of_list = options.class_list and not options.fake
-    classes = len(folder.read_classes(options.class_list)) if of_list else true.classes
+    has_list = options.class_list and not options.fake
+    classes = len(folder.read_classes(options.class_list)) if has_list else true.classes
     side = options.image_size
     image = padded_shape((side, side, true.image[2]) if side else true.image, options.pad_to)
     return Outline(image, classes, true.outputs, true.original)
 
 
-def shape(options: ConfigDict) -> tuple[tuple[int, int, int], int]:
-    """Image shape (H, W, C) and number of classes of the data set that `config.data` asks for, which is loaded if they
-    are unknown; UserError: as `load`.
-    """
-    known = outline(options) or load(options).outline
-    return known.image, known.classes
-
-
 def shape_only_dataset(options: ConfigDict) -> Dataset:
-    """The data set that `config.data` asks for, every image one and the same byte: for programs that are never run.
+    """Returns the data set that `config.data` asks for with every image blank, for programs that are never run.
 
-    Labels are 0 .. K-1 in turn, so a split that depends on labels is like that of the true data, but not equal to it.
-    A set whose shapes are not known in advance is loaded. UserError: as `load`.
+    Labels cycle through 0 .. K-1, so a split that depends on labels resembles that of the true data but does not equal
+    it. A set whose shapes are not known in advance is loaded, with the errors of `load`.
     """
     if (known := outline(options)) is None:
         return load(options)
-    (image, classes, outputs, original), name = known, options.name
-    labeled, unlabeled, test = fake.counts(name, options.fake_size if options.fake else 0)
-    train_labels = np.arange(labeled + unlabeled, dtype=np.int32) % classes
-    train_labels[labeled:] = -1
+    labeled, unlabeled, test = fake.counts(options.name, options.fake_size if options.fake else 0)
+    half = (0.5,) * known.image[2]
+    blank_set = blank(options.name, labeled + unlabeled, test, known, half, half)
+    blank_set.train_labels[labeled:] = -1
+    return blank_set
+
+
+def blank(
+    name: str, train: int, test: int, outline: Outline, mean: tuple[float, ...], std: tuple[float, ...]
+) -> Dataset:
+    """Makes a data set whose images are all zeros, stored as one byte, and whose labels cycle through 0 .. K-1.
+
+    Args:
+      name: the data set.
+      train: number of training images.
+      test: number of test images.
+      outline: the shapes.
+      mean: [C].
+      std: [C].
+    """
+    image, classes, outputs, original, class_names = outline
     maps = original or image[:2]
     return Dataset(
         name=name,
-        train_images=_filled(labeled + unlabeled, *image),
-        train_labels=train_labels,
+        train_images=_filled(train, *image),
+        train_labels=np.arange(train, dtype=np.int32) % classes,
         test_images=_filled(test, *image),
         test_labels=np.arange(test, dtype=np.int32) % classes,
         num_classes=classes,
-        mean=(0.5,) * image[2],
-        std=(0.5,) * image[2],
+        mean=mean,
+        std=std,
         fake=True,
         checksum='',
         targets={
-            task: dataset.Targets(_filled(labeled + unlabeled, *image[:2]), _filled(test, *maps), number)
+            task: dataset.Targets(_filled(train, *image[:2]), _filled(test, *maps), number)
             for task, number in outputs.items()
         },
         test_sizes=np.broadcast_to(np.array(original, np.int32), (test, 2)) if original else None,
+        class_names=tuple(class_names),
     )
 
 
@@ -131,11 +156,19 @@ def _filled(*shape: int) -> np.ndarray:
 
 # --- images padded with zeros to a larger side, so that they fit a model's pooling (`config.data.pad_to`)
 #
-# Mean and standard deviation remain those of the images without the border, and target maps have no truth there.
+# Mean and standard deviation remain those of the images without the border; target maps have no truth in it.
 
 
 def padded_shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]:
-    """Shape (H, W, C) of an image after padding to `side`, 0 for none; UserError: the image is larger."""
+    """Returns the shape (H, W, C) of an image after padding.
+
+    Args:
+      image: H, W, C before.
+      side: side to pad to, 0 for none.
+
+    Raises:
+      UserError: the image is larger.
+    """
     height, width, channels = image
     if not side:
         return image
@@ -148,14 +181,28 @@ def padded_shape(image: tuple[int, int, int], side: int) -> tuple[int, int, int]
 
 
 def add_border(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
-    """Images [n, H, W, ...] in a border of `value`, equally wide on all sides or one more at the bottom and right."""
+    """Centers images in a border; if its width is odd, the bottom and right get the extra pixel.
+
+    Args:
+      images: [n, H, W, ...].
+      side: side with the border.
+      value: of the border.
+    """
     missing = [side - length for length in images.shape[1:3]]
     borders = [(0, 0), *((gap // 2, gap - gap // 2) for gap in missing), *[(0, 0)] * (images.ndim - 3)]
     return np.pad(images, borders, constant_values=value)
 
 
 def pad(loaded: Dataset, side: int) -> Dataset:
-    """A data set with images of `side` x `side`, 0 for no padding; UserError: the images are larger."""
+    """Pads the images of a data set to `side` x `side`, and its target maps with IGNORED.
+
+    Args:
+      loaded: the data set.
+      side: side to pad to, 0 for none.
+
+    Raises:
+      UserError: the images are larger, or scored at their original sizes.
+    """
     image = loaded.train_images.shape[1:]
     if padded_shape(image, side) == image:
         return loaded

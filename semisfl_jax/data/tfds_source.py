@@ -4,34 +4,31 @@ Prepared data in TFDS's array_record format is read record by record; the images
 `semisfl_jax.data.decode` turns them into arrays.
 """
 
-from __future__ import annotations
-
 import contextlib
-import functools
 import hashlib
 import importlib.util
 import io
 import os
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from absl import logging
 from ml_collections import ConfigDict
 
-from semisfl_jax.core import file_io
-from semisfl_jax.core.errors import UserError, did_you_mean, first_line
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, did_you_mean, first_line
 from semisfl_jax.data import dataset, maps
 from semisfl_jax.data.catalog import KNOWN
-from semisfl_jax.data.decode import CHUNK, Chunk, MapShape, Source, Stream, decode, decode_chunk
+from semisfl_jax.data.decode import CHUNK, VERSION, Chunk, MapShape, Source, Stream, decode, decode_chunk
 from semisfl_jax.tasks import IGNORED
 
 UNLABELED = ('unlabelled', 'unlabeled')  # splits that join the training set with label -1
 LABELS_AT_ONCE = 4096
-SAMPLED_BYTES = 1 << 16  # read from either end of a file to fingerprint it
+SAMPLED_BYTES = 1 << 16  # read from both ends of a file to fingerprint it
 
-Builder: TypeAlias = Any  # tfds.core.DatasetBuilder, of a library that is imported on first use
+Builder: TypeAlias = Any  # tfds.core.DatasetBuilder; the library is imported on first use
 
 
 def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (), alias: str = '') -> Source:
@@ -41,10 +38,11 @@ def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (
     'validation' where test labels are missing, or a stratified fifth of 'train' (`dataset.holdout`).
 
     Args:
-      name: TFDS name, with configuration and version if wanted: 'imagenet_resized/32x32'; `alias`: the canonical one.
+      name: TFDS name, with configuration and version if wanted: 'imagenet_resized/32x32'.
       data_dir: TFDS data directory, '' for $TFDS_DATA_DIR or else TFDS's own default.
       image_size: side to resize to, 0 to keep.
       classes: label names to keep, numbered in this order; () keeps all.
+      alias: the canonical name, '' for `name`.
 
     Raises:
       UserError: unknown name, not prepared, prepared in another format, or not an image-classification set.
@@ -62,18 +60,19 @@ def find(name: str, data_dir: str, image_size: int, classes: tuple[str, ...] = (
     def open_streams() -> tuple[Stream, Stream]:
         if all(size):
             shape = (*size, channels)
-        else:  # features do not specify it
+        else:  # the features do not specify the size
             first = read(builder, open_split(builder, 'train'), np.arange(1))[0]
             shape = decode(first['image'], 0, channels).shape
         wanted = [label.str2int(c) for c in classes]
         lut = np.arange(label.num_classes + 1, dtype=np.int32)  # the new label for each old one
-        lut[-1] = -1  # for the label -1
+        lut[-1] = -1  # the label -1 stays
         lut[wanted] = np.arange(len(wanted))
         train, test = _parts(builder, wanted)
         return _stream(builder, train, shape, image_size, lut), _stream(builder, test, shape, image_size, lut)
 
-    key = cache_key(builder, alias or name, image_size, classes)
-    return Source(alias or name, key, len(classes) or label.num_classes, open_streams)
+    key = f'{cache_key(builder, alias or name, image_size, classes)}-v{VERSION}'
+    names = classes or tuple(label.names)
+    return Source(alias or name, key, len(names), open_streams, class_names=names)
 
 
 @contextlib.contextmanager
@@ -89,7 +88,7 @@ def _quiet() -> Iterator[None]:
 
 
 def open_builder(name: str, data_dir: str) -> Builder:
-    """The TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
+    """Returns the TFDS builder of a data set, prepared first if necessary; arguments and errors as in `find`."""
     with _quiet():
         import tensorflow_datasets as tfds  # takes half a second, and not every run needs it
     directory = data_dir or os.environ.get('TFDS_DATA_DIR') or str(tfds.core.constants.DATA_DIR)
@@ -100,7 +99,7 @@ def open_builder(name: str, data_dir: str) -> Builder:
     if prepared:
         return builder
     _prepare(name, builder, directory)
-    return _open(name, directory)  # anew: a builder caches what it read when created
+    return _open(name, directory)  # again: a builder caches what it read when created
 
 
 def _open(name: str, directory: str) -> Builder:
@@ -115,19 +114,19 @@ def _open(name: str, directory: str) -> Builder:
         with _quiet():
             return tfds.builder(name, data_dir=directory)
     except tfds.core.DatasetNotFoundError as error:
-        if name in KNOWN:  # not one that TFDS makes
+        if name in KNOWN:  # TFDS does not make it
             raise UserError(f'there is no {directory}/{name}') from error
         names = [*tfds.list_builders(with_community_datasets=False), *KNOWN]
         unknown = f"unknown data set '{name}' in config.data.name{did_you_mean(name, names)}"
         use = 'use one of `tfds.list_builders()`, or register your own (docs/your-own.md)'
         raise UserError(f'{unknown}; {use}') from error
-    except ModuleNotFoundError as error:  # its code may need TensorFlow; prepared files tell as much as it
+    except ModuleNotFoundError as error:  # the builder's code may need TensorFlow; prepared files say as much
         try:
             with _quiet():
                 return tfds.core.read_only_builder.builder_from_files(str(base), **options)
         except tfds.core.DatasetNotFoundError:
             raise UserError(_not_prepared(name, f'{directory}/{name}')) from error
-    except Exception as error:  # anything that a builder's own code raises
+    except Exception as error:  # a builder's own code may raise anything
         raise UserError(
             f"data set '{name}' cannot be opened by tensorflow-datasets: {first_line(error)}; correct config.data.name"
         ) from error
@@ -162,7 +161,7 @@ def _hide_accelerators() -> None:
 
 
 def _check_features(name: str, builder: Builder) -> tuple[Any, Any]:
-    """The image and the label feature; UserError: they are missing or of the wrong kind."""
+    """Returns the image and the label feature; raises UserError if they are missing or of the wrong kind."""
     import tensorflow_datasets as tfds
 
     features = builder.info.features
@@ -178,7 +177,16 @@ def _check_features(name: str, builder: Builder) -> tuple[Any, Any]:
 
 
 def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',)) -> Any:
-    """The records of a split, with the features `images` still encoded; UserError: it is prepared in another format."""
+    """Opens the records of a split.
+
+    Args:
+      builder: the data set.
+      split: its name.
+      images: features that stay encoded.
+
+    Raises:
+      UserError: the data set is prepared in another format.
+    """
     import tensorflow_datasets as tfds
 
     try:
@@ -193,7 +201,17 @@ def open_split(builder: Builder, split: str, images: tuple[str, ...] = ('image',
 
 
 def read(builder: Builder, source: Any, rows: np.ndarray, images: tuple[str, ...] = ('image',)) -> list[dict]:
-    """The records `rows` of what `open_split` returned for the features `images`; UserError: a file is damaged."""
+    """Reads records.
+
+    Args:
+      builder: the data set.
+      source: the records, from `open_split`.
+      rows: numbers of the records to read.
+      images: image features, as given to `open_split`.
+
+    Raises:
+      UserError: a file is damaged.
+    """
     try:
         records = source.__getitems__(rows.tolist())
         if all(record[name] for record in records for name in images):
@@ -210,19 +228,19 @@ def _unreadable(builder: Builder, reason: str) -> str:
 
 
 def _labels(builder: Builder, split: str) -> np.ndarray:
-    """Labels [n] int32 of a split, without decoding images."""
+    """Reads the labels [n] int32 of a split without decoding images."""
     source = open_split(builder, split)
     blocks = np.array_split(np.arange(len(source)), -(-len(source) // LABELS_AT_ONCE))
     return np.array([r['label'] for block in blocks for r in read(builder, source, block)], np.int32)
 
 
 def _parts(builder: Builder, wanted: list[int]) -> tuple[list, list]:
-    """The parts of training and test set: lists of pairs (split, rows), with only the `wanted` labels, if any."""
+    """Returns the parts of training and test set, pairs (split, rows), with only the `wanted` labels, if any."""
 
     def rows(split: str) -> np.ndarray:
-        labels = _labels(builder, split) if wanted else None
-        count = builder.info.splits[split].num_examples
-        return np.arange(count) if labels is None else np.flatnonzero(np.isin(labels, wanted))
+        if not wanted:
+            return np.arange(builder.info.splits[split].num_examples)
+        return np.flatnonzero(np.isin(_labels(builder, split), wanted))
 
     unlabeled = [(split, rows(split)) for split in UNLABELED if split in builder.info.splits and not wanted]
     train_rows = rows('train')
@@ -251,7 +269,17 @@ def _stream(builder: Builder, parts: list, shape: tuple[int, int, int], image_si
 
 
 def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, ...]) -> str:
-    """Name of the cache entry: another if the size, the beginning or the end of a prepared file differs."""
+    """Returns the name of the cache entry; it changes with the size, beginning or end of a prepared file.
+
+    Args:
+      builder: the data set.
+      name: how the key begins.
+      image_size: side to resize to, 0 to keep.
+      classes: label names to keep.
+
+    Raises:
+      UserError: a file cannot be read.
+    """
     digest = hashlib.sha256(repr((image_size, classes)).encode())
     try:
         for path in sorted(path for path in builder.data_path.iterdir() if path.is_file()):
@@ -268,63 +296,48 @@ def cache_key(builder: Builder, name: str, image_size: int, classes: tuple[str, 
 
 
 # --- two sets with target maps
-#
-# oxford_iiit_pet: breeds of cats and dogs, with the trimap of every image. A trimap's border is a band, in which the
-# outline runs somewhere; so there is no task 'edges'.
-#
-# coco/2017_panoptic: COCO's images with the segments of every thing and of all stuff. Pixels of no segment have no
-# truth. Maps for testing are as large as the image was.
 
 PETS, COCO = 'oxford_iiit_pet', 'coco/2017_panoptic'
-DENSE_VERSION = 2  # to be increased when the same files give other bytes, so that caches are renewed
+DENSE_VERSION = 2  # increase it when the same files give other bytes, to renew caches
 THINGS = 80  # COCO's first classes; stuff follows
 
 
-class Set(NamedTuple):
-    """How a set is read."""
-
-    splits: tuple[str, str]  # for training and testing
-    images: tuple[str, str]  # names of the features that are images
-    # Of an encoded record, the side `size`, and whether maps are `resized` to it or as large as the image was
-    read: Callable[..., maps.Example]
-
-
 def find_dense(name: str, options: ConfigDict) -> Source:
-    """Finds a set, a key of SETS; errors as in `find`. `image_size`: 0 for the set's own side."""
-    found, known = SETS[name], KNOWN[name]
+    """Finds a data set with target maps; errors as in `find`.
+
+    Args:
+      name: a key of SETS.
+      options: `config.data`; `image_size` 0 means the set's own side.
+    """
+    (train, test, images, read_example), known = SETS[name], KNOWN[name]
     builder, tasks = open_builder(name, options.data_dir), tuple(known.outputs)
     size = options.image_size or known.image[0]
 
+    def stream(split: str, original: MapShape | None = None) -> Stream:
+        source = open_split(builder, split, images)
+
+        def records(start: int, stop: int) -> list[dict[str, Any]]:
+            return read(builder, source, np.arange(start, stop), images)
+
+        return maps.stream(len(source), size, tasks, records, read_example, original)
+
     def open_streams() -> tuple[Stream, Stream]:
-        train, test = found.splits
-        first = _stream_maps(builder, train, found, size, tasks)
-        return first, _stream_maps(builder, test, found, size, tasks, known.original)
+        return stream(train), stream(test, known.original)
 
     digest = hashlib.sha256(repr((DENSE_VERSION, tasks)).encode()).hexdigest()[:4]
     key = f'{cache_key(builder, name, size, ())}-dense-{digest}'
     return Source(name, key, known.classes, open_streams, known.outputs)
 
 
-def _stream_maps(
-    builder: Builder, split: str, found: Set, size: int, tasks: tuple[str, ...], original: MapShape | None = None
-) -> Stream:
-    count = builder.info.splits[split].num_examples
-
-    def blocks() -> Iterator[list[dict[str, Any]]]:
-        source = open_split(builder, split, found.images)
-        for start in range(0, count, maps.AT_ONCE):
-            rows = np.arange(start, min(start + maps.AT_ONCE, count))
-            yield read(builder, source, rows, found.images)
-
-    read_one = functools.partial(found.read, size=size, resized=not original)
-    return maps.stream(count, size, tasks, blocks, read_one, original)
-
-
 def _read_pet(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
-    """semseg: 0 around, 1 pet, 2 the border between them. saliency: the pet; no truth on the border."""
+    """Reads a cat or dog with its trimap, labeled with the breed.
+
+    semseg: 0 around, 1 pet, 2 their border. saliency: the pet; no truth on the border. This is a band that contains the
+    outline, so there is no task 'edges'.
+    """
     image, shape = maps.picture(record['image'], size)
     trimap = maps.decode_map(record['segmentation_mask'], (size, size) if resized else shape)
-    targets = {  # of 1 the pet, 2 around it and 3 the border
+    targets = {  # the trimap has 1 for the pet, 2 around it and 3 for the border
         'semseg': np.array([0, 1, 0, 2], np.uint8)[trimap],
         'saliency': np.array([0, 1, 0, IGNORED], np.uint8)[trimap],
     }
@@ -332,9 +345,10 @@ def _read_pet(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
 
 
 def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
-    """semseg: COCO's 80 things, then its 53 kinds of stuff. stuff: 0 things, then those kinds. edges: of segments.
+    """Reads an example, labeled with the class that most pixels have, or -1 if there is no segment.
 
-    The label is the class that most pixels have, -1 if there is no segment.
+    semseg: COCO's 80 things, then its 53 kinds of stuff. stuff: 0 on things, then those kinds. edges: borders of
+    segments. Pixels outside all segments have no truth. Test maps keep the original size of the image.
     """
     image, shape = maps.picture(record['image'], size)
     color = maps.nearest(decode(record['panoptic_image'], 0, 3), *((size, size) if resized else shape)).astype(np.int64)
@@ -352,7 +366,8 @@ def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example
     return maps.Example(image, maps.largest_class(semseg, default=-1), targets)
 
 
-SETS = {
-    PETS: Set(('train', 'test'), ('image', 'segmentation_mask'), _read_pet),
-    COCO: Set(('train', 'validation'), ('image', 'panoptic_image'), _read_coco),
+# Name -> split for training, split for testing, image features, and reader of an encoded record (`maps.stream`)
+SETS: dict[str, tuple[str, str, tuple[str, str], Callable[..., maps.Example]]] = {
+    PETS: ('train', 'test', ('image', 'segmentation_mask'), _read_pet),
+    COCO: ('train', 'validation', ('image', 'panoptic_image'), _read_coco),
 }

@@ -1,15 +1,13 @@
 # ruff: noqa: F401
 """Models by name: for classification, split at any layer, and for dense tasks, split between encoder and decoder."""
 
-from __future__ import annotations
-
 from collections import ChainMap
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError, found, use_one_of
+from semisfl_jax.base import machine
+from semisfl_jax.base.errors import UserError, describe, use_one_of
 from semisfl_jax.core.types import SplitModel
 from semisfl_jax.models import zoo
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
@@ -19,7 +17,7 @@ from semisfl_jax.models.split import cut, encoder_decoder
 from semisfl_jax.models.weights import load_encoder
 
 ARCHITECTURES = zoo.ARCHITECTURES
-# A view of both, so that what a user registers in one of them later is in it too
+# A view of both, so that it shows models that users register later
 EVERY_ARCHITECTURE: Mapping[str, Any] = ChainMap[str, Any](DENSE_ARCHITECTURES, ARCHITECTURES)
 CONVOLUTIONS = ('auto', *LOWERINGS)
 
@@ -37,17 +35,30 @@ def build(
     batch_norm_variance: str = 'biased',
     recompute: bool = False,
 ) -> SplitModel:
-    """The split model `name` for K classes and images (H, W, C).
+    """Builds the split model `name`.
 
-    `dtype`, `batch_norm_variance` and `recompute` as in `Compute`; `axes` and the rest as in `split.cut`. `convolution`
-    'auto' is 'winograd' on a CPU and 'native' elsewhere; see `semisfl_jax.models.lowerings`. UserError: an unknown
-    name, a cut out of range, images too small for the model, or a user's model that is not as docs/your-own.md has it.
+    Args:
+      name: a key of ARCHITECTURES.
+      num_classes: K.
+      image_shape: (H, W, C).
+      split_index: layers at the client; None takes the architecture's own.
+      projection: 'mlp', 'linear' or 'none', as in `split.cut`.
+      projection_dim: P.
+      convolution: one of CONVOLUTIONS; 'auto' is 'winograd' on a CPU and 'native' elsewhere (`models.lowerings`).
+      dtype: as in `Compute`.
+      axes: mapped axes that hold more clients, as in `split.cut`.
+      batch_norm_variance: as in `Compute`.
+      recompute: as in `Compute`.
+
+    Raises:
+      UserError: an unknown name, a cut out of range, images too small for the model, or a user's model that breaks the
+        rules of docs/your-own.md.
     """
     _check_name(name, ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     architecture = ARCHITECTURES[name](num_classes, compute)
     if not isinstance(architecture, zoo.Architecture):
-        raise UserError(f"model '{name}': the function returns {found(architecture)}; return an Architecture")
+        raise UserError(f"model '{name}': the function returns {describe(architecture)}; return an Architecture")
     with _named(name, image_shape):
         return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
 
@@ -62,23 +73,34 @@ def build_dense(
     output_stride: int = 8,
     recompute: bool = False,
 ) -> SplitModel:
-    """The model `name` for a dense task with C `outputs` per pixel and images (H, W, C), cut after its encoder.
+    """Builds the model `name` for a dense task, cut after its encoder.
 
-    `output_stride`: of the encoder's last map, 8, 16 or 32, in `scene_net` 8. The others as in `build`. UserError: an
-    unknown name, a stride that the model does not have, images too small for it, or a user's model that is not as
-    docs/your-own.md has it.
+    Args:
+      name: a key of DENSE_ARCHITECTURES.
+      outputs: C, numbers per pixel.
+      image_shape: (H, W, C).
+      convolution: as in `build`.
+      dtype: as in `Compute`.
+      batch_norm_variance: as in `Compute`.
+      output_stride: stride of the encoder's last map: 8, 16 or 32; `scene_net` has only 8.
+      recompute: as in `Compute`.
+
+    Raises:
+      UserError: an unknown name, a stride that the model does not have, images too small for it, or a user's model that
+        breaks the rules of docs/your-own.md.
     """
     _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    made = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
-    if not (isinstance(made, tuple) and len(made) == 2):
-        raise UserError(f"model '{name}': the function returns {found(made)}; return an encoder and a decoder")
+    pieces = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
+    if not (isinstance(pieces, tuple) and len(pieces) == 2):
+        raise UserError(f"model '{name}': the function returns {describe(pieces)}; return an encoder and a decoder")
     with _named(name, image_shape):
-        return encoder_decoder(*made, image_shape, recompute, outputs, name)
+        return encoder_decoder(*pieces, image_shape, recompute, outputs, name)
 
 
 @contextmanager
 def _named(name: str, image_shape: tuple[int, int, int]) -> Iterator[None]:
+    """Turns `TooSmall` into an error that names the model and the size of the images."""
     try:
         yield
     except TooSmall as error:
@@ -90,6 +112,7 @@ def _named(name: str, image_shape: tuple[int, int, int]) -> Iterator[None]:
 
 
 def _check_name(name: str, models: Mapping[str, Any]) -> None:
+    """Raises UserError unless `models` has the name."""
     if name not in models:
         known = 'for dense tasks' if name in DENSE_ARCHITECTURES else 'for classification'
         why = f'{known} only' if name in EVERY_ARCHITECTURE else 'unknown'
@@ -97,7 +120,7 @@ def _check_name(name: str, models: Mapping[str, Any]) -> None:
 
 
 def _lowering(convolution: str) -> str:
-    """The name in LOWERINGS."""
+    """Resolves 'auto' to a name in LOWERINGS."""
     if convolution != 'auto':
         return convolution
     return 'winograd' if machine.platform() == 'cpu' else 'native'

@@ -1,10 +1,8 @@
-"""The models for dense tasks, by name: encoders and decoders, DeepLab's and a small one.
+"""Encoders and decoders for dense tasks, by name: DeepLab's and a small one.
 
 The layers of DeepLabV3's decoder are torchvision's; V3+ adds the low-level map as Chen et al. (2018) describe it, with
-ordinary instead of depthwise separable convolutions. Weights are initialized as in PyTorch.
+ordinary instead of depthwise separable convolutions. Weights start as in PyTorch.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +11,7 @@ from typing import NamedTuple
 import flax.linen as nn
 import jax.numpy as jnp
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core.types import Array
 from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, resize, unbiased_conv
 from semisfl_jax.models.pooling import max_pool
@@ -24,8 +22,10 @@ LOW_WIDTH = 48  # channels to which V3+ reduces the low-level map
 
 
 class ASPP(nn.Module):
-    """1 x 1 convolution, 3 x 3 convolutions at several dilations, and the mean over all pixels, side by side; a 1 x 1
-    convolution joins them, and half of its numbers are dropped in training."""
+    """Joins a 1 x 1 convolution, dilated 3 x 3 convolutions and the mean over all pixels by a 1 x 1 convolution.
+
+    In training, dropout zeroes half of its outputs.
+    """
 
     rates: tuple[int, ...]
     width: int = WIDTH
@@ -33,7 +33,7 @@ class ASPP(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, h, w, c] -> [B, h, w, width]."""
+        """Maps x [B, h, w, c] to [B, h, w, width]."""
         layer = partial(unbiased_conv, self.width, kernel_init=None, compute=self.compute)
         parts = [layer(1, name='conv0')(x, train)]
         for index, rate in enumerate(self.rates, start=1):
@@ -44,53 +44,36 @@ class ASPP(nn.Module):
         return layer(1, name='project', dropout=0.5)(jnp.concatenate(parts, axis=-1), train)
 
 
-class DeepLabV3(nn.Module):
-    """ASPP of the last map, a 3 x 3 convolution and a 1 x 1 convolution to the outputs, at the last map's size."""
+class DeepLab(nn.Module):
+    """DeepLabV3 or, with `low_width`, V3+.
+
+    V3 applies ASPP to the last map, then a 3 x 3 and a 1 x 1 convolution; outputs have the last map's size. V3+ resizes
+    ASPP of the last map to the low-level map and joins the two. Two 3 x 3 convolutions and a 1 x 1 convolution follow;
+    outputs have the low-level map's size.
+    """
 
     outputs: int
     rates: tuple[int, ...]
+    low_width: int = 0  # channels to which V3+ reduces the low-level map; 0: V3
     width: int = WIDTH
     compute: Compute = FLOAT32
 
     @nn.compact
     def __call__(self, maps: tuple[Array, ...], train: bool) -> Array:
-        """Maps [B, h, w, c], of which the last one is used -> [B, h, w, outputs]."""
+        """Maps the last of `maps`, each [B, h, w, c], and in V3+ also the first, to [B, h, w, outputs]."""
         x = ASPP(self.rates, self.width, self.compute, name='aspp')(maps[-1], train)
-        x = unbiased_conv(self.width, 3, kernel_init=None, compute=self.compute, name='conv')(x, train)
-        return to_outputs(self.outputs, self.compute)(x, train)
-
-
-class DeepLabV3Plus(nn.Module):
-    """ASPP of the last map, resized to the low-level map and joined with it, two 3 x 3 convolutions and a 1 x 1
-    convolution to the outputs, at the low-level map's size."""
-
-    outputs: int
-    rates: tuple[int, ...]
-    width: int = WIDTH
-    low_width: int = LOW_WIDTH
-    compute: Compute = FLOAT32
-
-    @nn.compact
-    def __call__(self, maps: tuple[Array, Array], train: bool) -> Array:
-        """(low-level map [B, h, w, c], last map) -> [B, h, w, outputs]."""
-        low, last = maps
-        x = ASPP(self.rates, self.width, self.compute, name='aspp')(last, train)
         conv = partial(unbiased_conv, kernel_init=None, compute=self.compute)
-        low = conv(self.low_width, 1, name='low_level')(low, train)
-        x = jnp.concatenate([low, resize(x, *low.shape[1:3])], axis=-1)
-        for name in ('conv1', 'conv2'):
+        if self.low_width:
+            low = conv(self.low_width, 1, name='low_level')(maps[0], train)
+            x = jnp.concatenate([low, resize(x, *low.shape[1:3])], axis=-1)
+        for name in ('conv1', 'conv2') if self.low_width else ('conv',):
             x = conv(self.width, 3, name=name)(x, train)
-        return to_outputs(self.outputs, self.compute)(x, train)
-
-
-def to_outputs(outputs: int, compute: Compute) -> ConvLayer:
-    """The last convolution of a decoder, 1 x 1 with bias."""
-    return ConvLayer(outputs, kernel=1, padding=0, activation=False, compute=compute, name='head')
+        return ConvLayer(self.outputs, 1, 0, activation=False, compute=self.compute, name='head')(x, train)
 
 
 # --- ResNet encoders (He et al., 2016), as in torchvision, without the classifier
 #
-# Parameters bear torchvision's names, so that `semisfl_jax.models.weights` finds them in a state dict.
+# Parameters have torchvision's names, so that `semisfl_jax.models.weights` finds them in a state dict.
 
 DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # blocks of the four stages
 EXPANSION = 4  # channels of a bottleneck block's output for each one inside
@@ -99,19 +82,19 @@ EXPANSION = 4  # channels of a bottleneck block's output for each one inside
 class Block(nn.Module):
     """A residual block that ends in ReLU: two 3 x 3 convolutions, or a bottleneck of 1 x 1, 3 x 3 and 1 x 1.
 
-    The stride is that of the first 3 x 3 convolution, in a bottleneck too (torchvision's version 1.5).
+    The first 3 x 3 convolution has the stride, also in a bottleneck (torchvision's version 1.5).
     """
 
     features: int  # of the 3 x 3 convolutions
     bottleneck: bool
     stride: int = 1
-    first_dilation: int = 1  # of the first 3 x 3 convolution
-    dilation: int = 1  # of the second
+    first_dilation: int = 1  # of the first 3 x 3 convolution, or a bottleneck's only one
+    dilation: int = 1  # of the second 3 x 3 convolution
     compute: Compute = FLOAT32
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features or 4 * features], H' = (H - 1) // stride + 1."""
+        """Maps x [B, H, W, C] to [B, H', W', features or 4 * features], H' = (H - 1) // stride + 1."""
         conv = partial(unbiased_conv, compute=self.compute)
         outputs = self.features * (EXPANSION if self.bottleneck else 1)
         if self.bottleneck:
@@ -127,11 +110,11 @@ class Block(nn.Module):
 
 
 class ResNet(nn.Module):
-    """Images -> (map after the first stage, at stride 4, if `low_level`; last map, at `output_stride`).
+    """Maps images to (the map after the first stage, at stride 4, if `low_level`; the last map, at `output_stride`).
 
     Below an output stride of 32, the last stages are dilated instead of strided. The first 3 x 3 convolution of such a
-    stage keeps the dilation of the stage before, all others have twice that: in bottleneck blocks torchvision's
-    `replace_stride_with_dilation`, and the same rule in ResNet-18, for which torchvision has none.
+    stage keeps the dilation of the stage before; all others double it. In bottleneck blocks this is torchvision's
+    `replace_stride_with_dilation`; ResNet-18, for which torchvision has no rule, follows the same one.
     """
 
     depths: tuple[int, ...]
@@ -144,7 +127,7 @@ class ResNet(nn.Module):
 
     @nn.compact
     def __call__(self, images: Array, train: bool) -> tuple[Array, ...]:
-        """[B, H, W, C] -> [B, h, w, c] of each map; h is H divided by its stride, rounded up."""
+        """Maps images [B, H, W, C] to maps [B, h, w, c]; h is H divided by the map's stride, rounded up."""
         x = unbiased_conv(self.stem, 7, 2, compute=self.compute, name='conv1')(images, train)
         x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
         total, dilation, low = 4, 1, x
@@ -170,18 +153,25 @@ class ResNet(nn.Module):
 
 
 def resnet(depth: int, output_stride: int, low_level: bool, compute: Compute) -> ResNet:
-    """ResNet-18, -50 or -101: 11,176,512, 23,508,032 or 42,500,160 parameters for 3 channels."""
+    """Builds ResNet-18, -50 or -101: 11,176,512, 23,508,032 or 42,500,160 parameters for 3 channels.
+
+    Args:
+      depth: 18, 50 or 101.
+      output_stride: stride of the last map.
+      low_level: also returns the map after the first stage.
+      compute: how layers compute.
+    """
     return ResNet(DEPTHS[depth], depth >= 50, output_stride, low_level, compute=compute)
 
 
-# --- a small encoder and decoder for scenes of about 48 x 48 pixels, fast on CPUs; not in a paper
+# --- a small encoder and decoder for scenes of about 48 x 48 pixels, fast on CPUs; not from a paper
 #
 # The encoder sends the maps of three levels: skip connections across the cut. The decoder is a feature pyramid (Lin et
 # al., 2017): lateral 1 x 1 convolutions, and each map is resized to the next larger one and added to it.
 
 
 class SceneEncoder(nn.Module):
-    """Images -> maps at strides 2, 4 and 8. 83,824 parameters for 3 channels."""
+    """Maps images to maps at strides 2, 4 and 8. It has 83,824 parameters for 3 channels."""
 
     stem: int = 16
     widths: tuple[int, int, int] = (32, 48, 64)
@@ -189,7 +179,7 @@ class SceneEncoder(nn.Module):
 
     @nn.compact
     def __call__(self, images: Array, train: bool) -> tuple[Array, Array, Array]:
-        """[B, H, W, C] -> [B, H // 2, W // 2, 32], [B, H // 4, W // 4, 48], [B, H // 8, W // 8, 64]."""
+        """Maps [B, H, W, C] to [B, H // 2, W // 2, 32], [B, H // 4, W // 4, 48] and [B, H // 8, W // 8, 64]."""
         layer = partial(unbiased_conv, kernel=3, compute=self.compute)
         first, second, third = self.widths
         x = layer(self.stem, name='stem', pool='floor')(images, train)
@@ -200,7 +190,7 @@ class SceneEncoder(nn.Module):
 
 
 class SceneDecoder(nn.Module):
-    """Maps from fine to coarse -> outputs at the size of the finest: 23,360 + 33 * outputs parameters."""
+    """Maps feature maps, finest first, to outputs at the size of the finest: 23,360 + 33 * outputs parameters."""
 
     outputs: int
     width: int = 32
@@ -208,41 +198,48 @@ class SceneDecoder(nn.Module):
 
     @nn.compact
     def __call__(self, maps: tuple[Array, ...], train: bool) -> Array:
-        """Maps [B, h, w, c] -> [B, h of the first, w of the first, outputs]."""
+        """Maps `maps`, each [B, h, w, c], to [B, h of the first, w of the first, outputs]."""
         layer = partial(unbiased_conv, self.width, compute=self.compute)
         *finer, coarsest = maps
         x = layer(1, name='lateral0')(coarsest, train)
         for index, skip in enumerate(reversed(finer), start=1):
             x = layer(1, name=f'lateral{index}')(skip, train) + resize(x, *skip.shape[1:3])
             x = layer(3, name=f'smooth{index}')(x, train)
-        return to_outputs(self.outputs, self.compute)(x, train)
-
-
-# --- the models by name
+        return ConvLayer(self.outputs, 1, 0, activation=False, compute=self.compute, name='head')(x, train)
 
 
 class EncoderDecoder(NamedTuple):
-    """The two modules of a model for dense tasks, as `semisfl_jax.models.split.encoder_decoder` takes them."""
+    """The two modules of a model for dense tasks: the input of `semisfl_jax.models.split.encoder_decoder`."""
 
     encoder: nn.Module
     decoder: nn.Module
 
 
 def scene_net(outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
-    """107,184 + 33 C parameters for C outputs and about 32 MFLOP for an image of 48x48x3, forward."""
+    """Builds the small model for scenes: 107,184 + 33 C parameters, about 32 MFLOP forward for 48x48x3.
+
+    Args:
+      outputs: C, numbers per pixel.
+      compute: how layers compute.
+      output_stride: 8.
+
+    Raises:
+      UserError: another output stride.
+    """
     _check_stride('scene_net', output_stride, (8,))
     return EncoderDecoder(SceneEncoder(compute=compute), SceneDecoder(outputs, compute=compute))
 
 
 def _deeplab(version: str, depth: int, outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
-    """Of V3, nothing but the last map crosses the cut; of V3+ the low-level map does, too."""
+    """Builds a DeepLab; only the last map crosses the cut in V3, the low-level map, too, in V3+."""
     _check_stride(f'deeplab{version}_resnet{depth}', output_stride, tuple(RATES))
-    encoder = resnet(depth, output_stride, low_level=version == 'v3plus', compute=compute)
-    decoder = {'v3': DeepLabV3, 'v3plus': DeepLabV3Plus}[version]
-    return EncoderDecoder(encoder, decoder(outputs, RATES[output_stride], compute=compute))
+    plus = version == 'v3plus'
+    decoder = DeepLab(outputs, RATES[output_stride], LOW_WIDTH if plus else 0, compute=compute)
+    return EncoderDecoder(resnet(depth, output_stride, low_level=plus, compute=compute), decoder)
 
 
 def _check_stride(name: str, output_stride: int, strides: tuple[int, ...]) -> None:
+    """Raises UserError unless the model `name` has the output stride."""
     if output_stride not in strides:
         allowed = ', '.join(map(str, strides))
         raise UserError(f"model.output_stride={output_stride} is not possible with model.name='{name}'; use {allowed}")

@@ -1,11 +1,11 @@
-"""The layers of the models. A layer is the unit in which the paper specifies a cut: one convolution or one fully
-connected layer, with the normalization, activation, pooling and dropout that follow it (before a fully connected layer,
-the dropout that precedes it).
+"""The layers of the models.
 
-Weights and biases are initialized as in PyTorch, uniform in +-1 / sqrt(fan_in), unless a model specifies otherwise.
+A layer is the unit in which the paper specifies a cut: one convolution or one fully connected layer, with the
+normalization, activation, pooling and dropout that follow it (before a fully connected layer, the dropout that precedes
+it).
+
+Weights and biases start as in PyTorch, uniform in +-1 / sqrt(fan_in), unless a model specifies otherwise.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
@@ -17,18 +17,18 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.typing import DTypeLike
 
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core.types import Array
 from semisfl_jax.models import lowerings
 from semisfl_jax.models.pooling import activated_max_of_corners, max_of_corners, max_pool, windows
 
 MOMENTUM = 0.9  # weight of the old value when BatchNorm's running statistics are updated
-CONVOLVED = 'convolved'  # names the outputs of convolutions, for what is kept for a backward pass
+CONVOLVED = 'convolved'  # names the outputs of convolutions, so that a policy can keep them for the backward pass
 FEW_CHANNELS = 4  # up to this many input channels, `lowerings.direct_corners` is faster
 
 
 class TooSmall(UserError):
-    """Images of which a layer leaves no pixel; `models.build` names the model and their size."""
+    """Images so small that a layer leaves no pixel; `models.build` adds the model and their size."""
 
 
 class Compute(NamedTuple):
@@ -37,8 +37,8 @@ class Compute(NamedTuple):
     dtype: str = 'float32'  # of activations and of the arithmetic on them
     convolution: str = 'native'  # a key of `lowerings.LOWERINGS`
     batch_norm_variance: str = 'biased'  # kind of BatchNorm's running variance: 'biased' or 'unbiased'
-    # Whether only the outputs of convolutions and products are kept for a backward pass, which computes again what is
-    # between them. Otherwise what BatchNorm and what the next convolution read are both kept: twice as much.
+    # Keeps only the outputs of convolutions and products for the backward pass, which recomputes everything between
+    # them. Otherwise the inputs of BatchNorm and of the next convolution are both kept: twice as much.
     recompute: bool = False
 
 
@@ -46,7 +46,7 @@ FLOAT32 = Compute()
 
 
 def torch_uniform(fan_in: int) -> Callable[..., Array]:
-    """PyTorch's default initializer for both weights and biases: uniform in +-1 / sqrt(fan_in)."""
+    """Returns PyTorch's default initializer of weights and biases: uniform in +-1 / sqrt(fan_in)."""
     bound = fan_in**-0.5
 
     def initialize(key: Array, shape: tuple[int, ...], dtype: DTypeLike = jnp.float32) -> Array:
@@ -58,11 +58,14 @@ def torch_uniform(fan_in: int) -> Callable[..., Array]:
 class UnbiasedBatchNorm(nn.BatchNorm):
     """BatchNorm whose running variance tracks the unbiased variance of the batch, as in PyTorch.
 
-    The batch itself is normalized by the biased variance, as usual.
+    As usual, it normalizes the batch itself by the biased variance.
     """
 
     def __call__(self, x: Array, use_running_average: bool | None = None, *, mask: Array | None = None) -> Array:
-        """x [B, ..., C]; `mask` [B, 1, ...] bool, the valid rows, only without mapped axes; None: all."""
+        """Normalizes x [B, ..., C] by its valid rows.
+
+        `mask` [B, 1, ...] bool marks them, None: all; mapped axes allow no mask.
+        """
         old_variance: Array = self.get_variable('batch_stats', 'var')
         y = super().__call__(x, use_running_average, mask=mask)
         if use_running_average or self.use_running_average or self.is_initializing():
@@ -78,12 +81,16 @@ class UnbiasedBatchNorm(nn.BatchNorm):
 
 
 def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) -> nn.BatchNorm:
-    """BatchNorm that uses batch statistics in training and updates its running ones by 0.1, as in PyTorch.
+    """Builds a BatchNorm that uses batch statistics in training and moves its running ones by 0.1, as in PyTorch.
 
-    The running variance is of the kind `compute.batch_norm_variance`. `axes`: mapped axes that hold more rows.
+    Args:
+      train: uses batch statistics and updates the running ones.
+      compute: sets the type and the kind of running variance, `batch_norm_variance`.
+      axes: mapped axes that hold more rows of the batch.
+      name: the module's name.
     """
     kind = UnbiasedBatchNorm if compute.batch_norm_variance == 'unbiased' else nn.BatchNorm
-    names: Any = axes or None  # Flax declares one name, and takes several, as `jax.lax.pmean` does
+    names: Any = axes or None  # Flax declares one name but, like `jax.lax.pmean`, takes several
     return kind(not train, momentum=MOMENTUM, epsilon=1e-5, dtype=compute.dtype, axis_name=names, name=name)
 
 
@@ -94,7 +101,7 @@ class ConvLayer(nn.Module):
     kernel: int = 3
     padding: int = 1
     stride: int = 1
-    dilation: int = 1  # distance of the pixels that a kernel sees, 1 for neighbors
+    dilation: int = 1  # distance between the pixels that a kernel reads, 1 for neighbors
     bias: bool = True
     norm: bool = False
     activation: bool = True
@@ -108,8 +115,10 @@ class ConvLayer(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], or [B, features] from the last, of type `compute.dtype`; UserError:
-        the kernel is larger than the padded map, or pooling leaves nothing of it.
+        """Maps x [B, H, W, C] to [B, H', W', features], or [B, features] if `last`, of type `compute.dtype`.
+
+        Raises:
+          UserError: the kernel is larger than the padded map, or pooling leaves no pixel.
         """
         if min(x.shape[1:3]) + 2 * self.padding <= self.dilation * (self.kernel - 1):
             raise TooSmall(f'of {x.shape[1]}x{x.shape[2]} pixels a kernel leaves none')
@@ -127,8 +136,8 @@ class ConvLayer(nn.Module):
         else:
             x = lowerings.LOWERINGS[lowering](x, kernel, self.padding, self.stride, self.dilation)
         x = checkpoint_name(x, CONVOLVED)
-        # Bias, ReLU and LeakyReLU are non-decreasing: applied after pooling they give the same result on a quarter of
-        # the values.
+        # Bias, ReLU and LeakyReLU are non-decreasing, so applying them after pooling gives the same result at a quarter
+        # of the work.
         rectified = self.activation and not self.negative_slope
         if lowering == 'winograd' and self.pool and rectified and bias is not None and not self.norm:
             x = activated_max_of_corners(x if corners else windows(x, pad=self.pool == 'pad'), bias)
@@ -148,7 +157,7 @@ class ConvLayer(nn.Module):
 
 
 def mean_of_pixels(x: Array) -> Array:
-    """[B, H, W, C] -> [B, C], summed in float32."""
+    """Averages x [B, H, W, C] over its pixels, summing in float32: [B, C]."""
     return jnp.mean(x, axis=(1, 2), dtype=jnp.float32).astype(x.dtype)
 
 
@@ -166,12 +175,12 @@ class DenseLayer(nn.Module):
     kernel_init: Callable | None = None  # None: PyTorch's
     bias_init: Callable | None = None  # likewise
     compute: Compute = FLOAT32
-    of_clients: bool = False  # inside a map over clients that share its weights
+    shared_by_clients: bool = False  # inside a map over clients that share its weights
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, ...] -> [B, features], of type `compute.dtype`."""
-        product = lowerings.dense_of_clients if self.of_clients else lowerings.dense_direct
+        """Maps x [B, ...] to [B, features], of type `compute.dtype`."""
+        product = lowerings.dense_of_clients if self.shared_by_clients else lowerings.dense_direct
         on_cpu = self.compute.convolution in lowerings.ON_CPU
         x = x.reshape(x.shape[0], -1)
         if self.dropout:
@@ -189,13 +198,13 @@ class DenseLayer(nn.Module):
         return nn.relu(x) if self.activation else x
 
 
-# --- residual blocks, each one layer when a model is cut: a cut inside would have to send the shortcut, too
+# --- residual blocks; each is one layer, since a cut inside would also have to send the shortcut
 
 KAIMING_FAN_OUT = jax.nn.initializers.variance_scaling(2.0, 'fan_out', 'normal')  # k x k kernel: k * k * features
 
 
 class ResidualBlock(nn.Module):
-    """x plus two ConvLayers of x, each ending in ReLU; no activation after the sum. Optional 4 x 4 max-pool."""
+    """Adds two ConvLayers of x, each ending in ReLU, to x; no activation after the sum. Optional 4 x 4 max-pool."""
 
     bias: bool = True
     norm: bool = False
@@ -206,7 +215,7 @@ class ResidualBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> the same shape, or [B, H // 4, W // 4, C] with `pool`."""
+        """Maps x [B, H, W, C] to the same shape, or with `pool` to [B, H // 4, W // 4, C]."""
         y = x
         for name in ('conv_0', 'conv_1'):
             y = ConvLayer(
@@ -225,9 +234,9 @@ class ResidualBlock(nn.Module):
 
 
 class PreactivationBlock(nn.Module):
-    """A block of a wide ResNet: BatchNorm, ReLU, 3 x 3 convolution, twice, without biases, plus a shortcut.
+    """A block of a wide ResNet: BatchNorm, ReLU and 3 x 3 convolution, twice, without biases, plus a shortcut.
 
-    If the number of channels changes, the shortcut is a 1 x 1 convolution of the first ReLU's output; otherwise, x.
+    The shortcut is x; if the number of channels changes, it is a 1 x 1 convolution of the first ReLU's output.
     """
 
     features: int
@@ -239,7 +248,7 @@ class PreactivationBlock(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
-        """x [B, H, W, C] -> [B, H', W', features], H' = (H - 1) // stride + 1, or [B, features] from the last block."""
+        """Maps x [B, H, W, C] to [B, H', W', features], H' = (H - 1) // stride + 1, or [B, features] if `last`."""
 
         def normalized(x: Array, name: str) -> Array:
             return nn.relu(batch_norm(train, self.compute, self.axes, name)(x))
@@ -268,7 +277,19 @@ def unbiased_conv(
     kernel_init: Callable | None = KAIMING_FAN_OUT,
     **options: Any,
 ) -> ConvLayer:
-    """A convolution without bias: its map keeps the size at stride 1. Other options as in ConvLayer."""
+    """Builds a convolution without bias, padded so that its map keeps the size at stride 1.
+
+    Args:
+      features: output channels.
+      kernel: side of the kernel, odd.
+      stride: as in ConvLayer.
+      dilation: as in ConvLayer.
+      compute: how the layer computes.
+      name: the module's name.
+      norm: adds BatchNorm.
+      kernel_init: the kernel's initializer; None: PyTorch's.
+      **options: other fields of ConvLayer.
+    """
     return ConvLayer(
         features,
         kernel=kernel,
@@ -285,10 +306,17 @@ def unbiased_conv(
 
 
 def resize(x: Array, height: int, width: int) -> Array:
-    """Bilinear, as PyTorch's `interpolate(align_corners=False)`: x [B, h, w, C] -> [B, height, width, C].
+    """Resizes x bilinearly, as PyTorch's `interpolate(align_corners=False)`.
 
-    Pixel i of n lies at (i + 0.5) / n (half-pixel centers), and beyond the outer centers the border's value goes on.
-    Nothing is smoothed when maps become smaller. Computed as one product with a matrix for each side, so the gradient
-    is a product, too, and no scatter.
+    Pixel i of n lies at (i + 0.5) / n (half-pixel centers), and the border's value extends beyond the outer centers.
+    Smaller maps are not smoothed. Each side is one matrix product, so the gradient is a product, too, not a scatter.
+
+    Args:
+      x: [B, h, w, C].
+      height: of the result.
+      width: of the result.
+
+    Returns:
+      [B, height, width, C].
     """
     return jax.image.resize(x, (x.shape[0], height, width, x.shape[3]), 'bilinear', antialias=False)

@@ -7,18 +7,16 @@ The kernel spans span = dilation * (k - 1) + 1 pixels: with a dilation (atrous c
 - `native`: XLA's own operator and XLA's own gradient, for GPU and TPU.
 - `direct`: for CPU. The same operator, with its two gradients written as convolutions of the one form (NHWC, HWIO) that
   XLA's CPU backend always passes to its fast kernel. XLA converts other forms into this one only outside loops; inside,
-  it computes them element by element, a hundred times slower, and a round consists of loops. A stride becomes a
-  dilation in the gradients, which that kernel also supports: with explicit zeros they take twice as long. A dilation
-  becomes a stride.
-- `winograd`: for CPU, too. `direct`, but 3 x 3 convolutions of many channels with less arithmetic (`models.winograd`),
-  and pooling, bias and ReLU with one gradient (`models.pooling`): the same numbers up to rounding.
+  it computes them element by element, a hundred times slower, and a round consists of loops. In the gradients, a stride
+  becomes a dilation, which that kernel also supports (explicit zeros would take twice as long), and a dilation becomes
+  a stride.
+- `winograd`: for CPU, too. `direct`, except that 3 x 3 convolutions of many channels use less arithmetic
+  (`models.winograd`), and pooling, bias and ReLU share one gradient (`models.pooling`): equal up to rounding.
 - `patches`: shifted slices side by side and one matrix product. It stays fast under `vmap` over kernels, where
   the others become grouped convolutions.
 
 docs/performance.md has the measurements.
 """
-
-from __future__ import annotations
 
 from functools import partial, reduce
 from typing import NamedTuple
@@ -45,26 +43,37 @@ def _convolve(
 
 
 def native(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
-    """XLA's convolution, differentiated by JAX."""
+    """Convolves by XLA's operator, differentiated by JAX.
+
+    Args:
+      x: [B, H, W, C].
+      kernel: [k, k, C, F].
+      padding: zeros added at each side.
+      stride: step between outputs.
+      dilation: distance between the pixels that the kernel reads.
+
+    Returns:
+      [B, H', W', F].
+    """
     return _convolve(x, kernel, (padding, padding), (padding, padding), stride=stride, kernel_dilation=dilation)
 
 
 def direct(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
-    """XLA's convolution, with gradients that stay fast inside loops on a CPU."""
+    """Convolves by XLA's operator, with gradients that stay fast inside loops on a CPU; arguments as in `native`."""
     if stride > 1 and kernel.shape[0] == 1 and padding == 0:
         return direct(x[:, ::stride, ::stride], kernel, 0)
     return _direct(x, kernel, _Options(padding, stride, dilation))
 
 
 def winograd(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
-    """`direct`, with Winograd's algorithm where it is faster: different rounding, as accurate."""
+    """Convolves by Winograd's algorithm where it is faster, else by `direct`: rounding differs, accuracy does not."""
     if not fast.suits(x, kernel, stride, dilation):
         return direct(x, kernel, padding, stride, dilation)
     return _direct(x, kernel, _Options(padding, winograd=True))
 
 
-_Pair = tuple[Array, Array]  # of x and kernel
-_Triple = tuple[Array, Array, Array]  # of x, kernel and the gradient of the output
+_Pair = tuple[Array, Array]  # x and kernel
+_Triple = tuple[Array, Array, Array]  # x, kernel and the gradient of the output
 
 
 class _Options(NamedTuple):
@@ -80,30 +89,22 @@ def _direct(x: Array, kernel: Array, options: _Options) -> Array:
     return fast.convolve(x, kernel, padding) if winograd else native(x, kernel, padding, stride, dilation)
 
 
-def _direct_forward(x: Array, kernel: Array, options: _Options) -> tuple[Array, _Pair]:
-    return _direct(x, kernel, options), (x, kernel)
-
-
-def _direct_backward(options: _Options, residuals: _Pair, gradient: Array) -> _Pair:
-    return _gradients(*residuals, gradient, options)
-
-
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
 def _gradients(x: Array, kernel: Array, gradient: Array, options: _Options) -> tuple[Array, Array]:
-    """The gradients of T(x, kernel, gradient) = <gradient, direct(x, kernel)> in x and kernel."""
+    """Returns the gradients of T(x, kernel, gradient) = <gradient, direct(x, kernel)> in x and kernel."""
     padding, stride, dilation, winograd = options
     if winograd:
         return fast.input_gradient(gradient, kernel, padding), fast.kernel_gradient(x, gradient, padding)
     span = dilation * (kernel.shape[0] - 1) + 1
     border = span - 1 - padding
-    beyond = [(length + 2 * padding - span) % stride for length in x.shape[1:3]]  # the last window's end
+    beyond = [(length + 2 * padding - span) % stride for length in x.shape[1:3]]  # pixels beyond the last window
     if stride == dilation == 1:
         x_gradient = _by_row(gradient, kernel, padding)
     else:
         turned = jnp.flip(kernel, (0, 1)).swapaxes(2, 3)
         edges = [(border, border + rest) for rest in beyond]
         x_gradient = _convolve(gradient, turned, *edges, dilation=stride, kernel_dilation=dilation)
-    # Kernel gradient: channels take the role of the batch, and the batch is summed over like channels.
+    # Kernel gradient: channels act as the batch, and the sum runs over the batch as it otherwise does over channels.
     images, outputs = x.transpose(3, 1, 2, 0), gradient.transpose(1, 2, 0, 3)  # [C, H, W, B], [H', W', B, F]
     edges = [(padding, padding - rest) for rest in beyond]
     kernel_gradient = _convolve(images, outputs, *edges, stride=dilation, kernel_dilation=stride)  # [C, k, k, F]
@@ -111,9 +112,11 @@ def _gradients(x: Array, kernel: Array, gradient: Array, options: _Options) -> t
 
 
 def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
-    """The gradient of x at stride 1: each row of the kernel has its own outputs, which are then shifted and summed. A
-    single convolution over a gradient with a border of size - 1 zeros would take twice the arithmetic for a 5 x 5
-    kernel on 14 x 14."""
+    """Computes the gradient of x at stride 1: each row of the kernel has its own outputs, then shifted and summed.
+
+    A single convolution over a gradient with a border of size - 1 zeros would take twice the arithmetic for a 5 x 5
+    kernel on 14 x 14.
+    """
     size, _, channels, features = kernel.shape
     by_row = jnp.flip(kernel, 1).transpose(1, 3, 0, 2).reshape(1, size, features, size * channels)
     border = size - 1 - padding
@@ -125,12 +128,8 @@ def _by_row(gradient: Array, kernel: Array, padding: int) -> Array:
     return reduce(jnp.add, shifted)
 
 
-def _gradients_forward(x: Array, kernel: Array, gradient: Array, options: _Options) -> tuple[_Pair, _Triple]:
-    return _gradients(x, kernel, gradient, options), (x, kernel, gradient)
-
-
 def _gradients_backward(options: _Options, residuals: _Triple, tangents: _Pair) -> _Triple:
-    """For losses that contain a gradient. T is linear in each argument, so these are convolutions of the same kinds."""
+    """Differentiates losses that contain a gradient; T is linear in each argument: convolutions of the same kinds."""
     (x, kernel, gradient), (x_tangent, kernel_tangent) = residuals, tangents
     x_gradient, _ = _gradients(x, kernel_tangent, gradient, options)
     _, kernel_gradient = _gradients(x_tangent, kernel, gradient, options)
@@ -138,12 +137,15 @@ def _gradients_backward(options: _Options, residuals: _Triple, tangents: _Pair) 
     return x_gradient, kernel_gradient, outputs
 
 
-_gradients.defvjp(_gradients_forward, _gradients_backward)
-_direct.defvjp(_direct_forward, _direct_backward)
+_gradients.defvjp(lambda *arguments: (_gradients(*arguments), arguments[:3]), _gradients_backward)
+_direct.defvjp(
+    lambda x, kernel, options: (_direct(x, kernel, options), (x, kernel)),
+    lambda options, residuals, gradient: _gradients(*residuals, gradient, options),
+)
 
 
 def patches(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: int = 1) -> Array:
-    """Convolution as one matrix product over concatenated slices."""
+    """Convolves by one matrix product over concatenated slices; arguments as in `native`."""
     size, _, channels, features = kernel.shape
     if padding:
         x = jnp.pad(x, ((0, 0), (padding, padding), (padding, padding), (0, 0)))
@@ -158,11 +160,19 @@ def patches(x: Array, kernel: Array, padding: int, stride: int = 1, dilation: in
 
 
 def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
-    """The four corners of every 2 x 2 window of `direct`'s output: [B, H' // 2, W' // 2, 4, F].
+    """Convolves as `direct` and groups the outputs by the four corners of every 2 x 2 window.
 
     For inputs with few channels, such as images, where a convolution has too little to sum over. The pixels of a 2 x 2
     block become channels, and each corner becomes a set of features with its own kernel: 1.44 times the arithmetic
     of a 5 x 5 kernel at more than twice the speed, and pooling reduces to a maximum over neighbors in memory.
+
+    Args:
+      x: [B, H, W, C].
+      kernel: [k, k, C, F].
+      padding: zeros added at each side.
+
+    Returns:
+      [B, H' // 2, W' // 2, 4, F].
     """
     size, _, channels, features = kernel.shape
     half = size // 2 + 1  # side of the kernel over blocks
@@ -180,8 +190,11 @@ def direct_corners(x: Array, kernel: Array, padding: int) -> Array:
 
 @jax.custom_vjp
 def dense_direct(x: Array, kernel: Array) -> Array:
-    """x [B, D] @ kernel [D, F]. The gradient of x is kernel @ gradient', transposed, and no product with a transposed
-    kernel: XLA's CPU backend computes those at a fifth to a half of the speed, the less the fewer rows."""
+    """Multiplies x [B, D] by kernel [D, F].
+
+    The gradient of x is kernel @ gradient', transposed, instead of a product with a transposed kernel: XLA's CPU
+    backend computes those at a fifth to a half of the speed, slower with fewer rows.
+    """
     return x @ kernel
 
 
@@ -197,20 +210,23 @@ dense_direct.defvjp(lambda x, kernel: (x @ kernel, (x, kernel)), _dense_backward
 
 @jax.custom_batching.custom_vmap
 def dense_of_clients(x: Array, kernel: Array) -> Array:
-    """`dense_direct` inside a map over clients that share the kernel: one product, and one for each gradient, over the
-    rows of all. `dense_direct` itself would compute a gradient of the kernel per client, [A, D, F], and sum them."""
+    """Multiplies as `dense_direct`, inside a map over clients that share the kernel.
+
+    There is one product, and one for each gradient, over the rows of all clients. `dense_direct` itself would compute
+    one kernel gradient per client, [A, D, F], and sum them.
+    """
     return dense_direct(x, kernel)
 
 
 @dense_of_clients.def_vmap
 def _dense_over_clients(clients: int, batched: list[bool], x: Array, kernel: Array) -> tuple[Array, bool]:
-    of_rows, of_kernel = batched
-    if of_kernel or not of_rows:
+    rows_mapped, kernel_mapped = batched
+    if kernel_mapped or not rows_mapped:
         axes = tuple(0 if mapped else None for mapped in batched)
         return jax.vmap(dense_direct, axes)(x, kernel), True
     return dense_direct(x.reshape(-1, x.shape[-1]), kernel).reshape(clients, -1, kernel.shape[-1]), True
 
 
 LOWERINGS = {'direct': direct, 'native': native, 'patches': patches, 'winograd': winograd}
-# Those for CPU: image layers and dense layers, too, are computed in the forms that are fast there.
+# Lowerings for CPU: with them, image layers and dense layers also use the forms that are fast there.
 ON_CPU = ('direct', 'winograd')

@@ -1,7 +1,5 @@
 """2 x 2 max-pooling, alone or with bias and ReLU, with a cheap gradient: no search, and one byte stored per window."""
 
-from __future__ import annotations
-
 from functools import reduce
 
 import jax
@@ -14,16 +12,31 @@ _CODES = np.arange(4, 0, -1, dtype=np.uint8)[:, None]  # of the corners; 0: ReLU
 
 
 def max_pool(x: Array, pad: bool = False) -> Array:
-    """2 x 2 max-pooling with stride 2: [B, H, W, C] -> [B, H // 2, W // 2, C].
+    """Pools x by 2 x 2 windows with stride 2.
 
-    With `pad`, a border of -inf is added first, so H becomes H // 2 + 1. A trailing row or column that does not fill a
-    window is dropped, and the first of equal values gets the gradient, both as in PyTorch.
+    As in PyTorch, a trailing row or column that does not fill a window is dropped, and the first of equal values gets
+    the gradient.
+
+    Args:
+      x: [B, H, W, C].
+      pad: first adds a border of -inf.
+
+    Returns:
+      [B, H // 2, W // 2, C], with `pad` [B, H // 2 + 1, W // 2 + 1, C].
     """
     return max_of_corners(windows(x, pad))
 
 
 def windows(x: Array, pad: bool = False) -> Array:
-    """The four corners of every window of `max_pool`: [B, H, W, C] -> [B, H // 2, W // 2, 4, C]."""
+    """Returns the four corners of every window of `max_pool`.
+
+    Args:
+      x: [B, H, W, C].
+      pad: first adds a border of -inf.
+
+    Returns:
+      [B, H // 2, W // 2, 4, C], with `pad` [B, H // 2 + 1, W // 2 + 1, 4, C].
+    """
     if pad:
         x = jnp.pad(x, ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-jnp.inf)
     batch, height, width, channels = x.shape
@@ -34,7 +47,7 @@ def windows(x: Array, pad: bool = False) -> Array:
 
 @jax.custom_vjp
 def max_of_corners(corners: Array) -> Array:
-    """[..., 4, C] -> [..., C]. For the gradient it stores the index of the maximum, one byte, not the four values."""
+    """Maps [..., 4, C] to [..., C]; for the gradient it stores the maximum's index, one byte, not the four values."""
     return _corners_forward(corners)[0]
 
 
@@ -57,12 +70,19 @@ max_of_corners.defvjp(_corners_forward, _corners_backward)
 
 @jax.custom_vjp
 def activated_max_of_corners(corners: Array, bias: Array) -> Array:
-    """ReLU(`max_of_corners` + bias [C]), [..., 4, C] -> [..., C]. The stored byte also says where ReLU stopped it.
+    """Computes ReLU(`max_of_corners` + bias).
 
-    For CPU. XLA fuses all that it can, and computes a fusion anew for everyone who reads it: the maximum for the next
+    For CPU. XLA fuses everything it can and recomputes a fusion for each of its readers: the maximum for the next
     layer, for its gradient, for the mask and for the gradient of the bias. It does not fuse `reduce_window`.
+
+    Args:
+      corners: [..., 4, C].
+      bias: [C].
+
+    Returns:
+      [..., C]. The byte stored for the gradient also says where ReLU stopped the maximum.
     """
-    return jax.nn.relu(max_of_corners(corners) + bias)  # without a gradient it is read once
+    return jax.nn.relu(max_of_corners(corners) + bias)  # without a gradient, only the next layer reads it
 
 
 def _activated_forward(corners: Array, bias: Array) -> tuple[Array, Array]:
@@ -75,10 +95,10 @@ def _activated_forward(corners: Array, bias: Array) -> tuple[Array, Array]:
 
 def _activated_backward(stored: Array, gradient: Array) -> tuple[Array, Array]:
     alive = jnp.where(stored > 0, gradient, jnp.zeros((), gradient.dtype))
-    of_corners = jnp.where(stored[..., None, :] == _CODES, alive[..., None, :], 0)
+    corner_gradient = jnp.where(stored[..., None, :] == _CODES, alive[..., None, :], 0)
     image = (1, *alive.shape[1:-1], 1)
-    of_images = jax.lax.reduce_window(alive, np.zeros((), alive.dtype), jax.lax.add, image, image, 'VALID')
-    return of_corners, jnp.sum(of_images, range(alive.ndim - 1))
+    bias_gradient = jax.lax.reduce_window(alive, np.zeros((), alive.dtype), jax.lax.add, image, image, 'VALID')
+    return corner_gradient, jnp.sum(bias_gradient, range(alive.ndim - 1))
 
 
 activated_max_of_corners.defvjp(_activated_forward, _activated_backward)
@@ -86,19 +106,15 @@ activated_max_of_corners.defvjp(_activated_forward, _activated_backward)
 
 @jax.custom_vjp
 def _largest(corners: Array) -> Array:
-    """`max_of_corners` as an operation that is not fused."""
+    """Computes `max_of_corners` by an operation that XLA does not fuse."""
     return _window_max(corners)
 
 
-def _largest_forward(corners: Array) -> tuple[Array, Array]:
-    return _window_max(corners), _corners_forward(corners)[1]
-
-
-_largest.defvjp(_largest_forward, _corners_backward)
+_largest.defvjp(lambda corners: (_window_max(corners), _corners_forward(corners)[1]), _corners_backward)
 
 
 def _window_max(corners: Array) -> Array:
-    """[..., 4, C] -> [..., C]."""
+    """Maps [..., 4, C] to [..., C]."""
     window = (*(1,) * (corners.ndim - 2), 4, 1)
     least = np.array(-np.inf if jnp.issubdtype(corners.dtype, jnp.floating) else 0, corners.dtype)
     return jax.lax.reduce_window(corners, least, jax.lax.max, window, window, 'VALID')[..., 0, :]

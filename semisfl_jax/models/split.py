@@ -1,7 +1,5 @@
 """Cuts models into the pure functions of a split model: at any layer index, or between encoder and decoder."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -12,18 +10,18 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
+from semisfl_jax.base.errors import UserError, describe
 from semisfl_jax.core import rng
-from semisfl_jax.core.errors import UserError, found
 from semisfl_jax.core.types import Array, SplitModel, SplitParams, Variables
 from semisfl_jax.models.layers import CONVOLVED, FLOAT32, Compute, DenseLayer, resize
 from semisfl_jax.models.zoo import Architecture, Maker
 
-# What is kept for a backward pass that computes everything else again
+# Keeps the outputs of convolutions and products for a backward pass that recomputes everything else
 _KEPT = jax.checkpoint_policies.save_from_both_policies(
     jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.save_only_these_names(CONVOLVED)
 )
 _CLIENT = 'client'  # the axis over which `tops` is mapped
-_BATCH = 2  # images for which shapes are computed: with one, a layer that mixes up images may look right
+_BATCH = 2  # images in shape checks: with one, a layer that mixes up images may look right
 
 
 class Stack(nn.Module):
@@ -34,13 +32,14 @@ class Stack(nn.Module):
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
+        """Applies the layers to x [B, ...]."""
         for index, layer in enumerate(self.layers, start=self.first):
             x = layer(name=f'layer_{index}')(x, train)
         return x
 
 
 class ProjectionHead(nn.Module):
-    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Output rows are normalized."""
+    """w_p: `mlp` D -> D -> ReLU -> P, `linear` D -> P, `none` the features themselves. Rows are normalized."""
 
     kind: str
     width: int
@@ -48,6 +47,7 @@ class ProjectionHead(nn.Module):
 
     @nn.compact
     def __call__(self, features: Array) -> Array:
+        """Maps features [B, D] to normalized float32 rows [B, P]."""
         x = features
         if self.kind == 'mlp':
             x = DenseLayer(x.shape[-1], compute=self.compute, name='hidden')(x, train=False)
@@ -75,12 +75,13 @@ def cut(
       architecture: the uncut model.
       image_shape: (H, W, C).
       split_index: layers at the client, 1 .. layers - 1; None takes the architecture's own.
-      projection: 'mlp', 'linear' or 'none'; `projection_dim`: P; with 'none' P is D.
-      compute: how the projection head computes, and what is kept of bottom and top for a backward pass. Features,
-        logits and projections are always returned as float32.
-      axes: axes of a map around the caller that hold more clients, whose rows are included in the statistics of `tops`.
-      num_classes: K, as many logits as the model must have; None: any number.
-      name: of the model, for messages.
+      projection: 'mlp', 'linear' or 'none'.
+      projection_dim: P; with 'none' P is D.
+      compute: how the projection head computes, and what bottom and top keep for a backward pass. Features, logits and
+        projections are always float32.
+      axes: axes of a map around the caller that hold more clients; `tops` includes their rows in its statistics.
+      num_classes: K, the number of logits that the model must have; None: any number.
+      name: the model's name, for messages.
 
     Raises:
       UserError: a cut out of range, images too small for the pooling, or a model that does not return logits.
@@ -92,15 +93,18 @@ def cut(
         raise UserError(
             f'{key}: this model has {len(layers)} layers and each side of the cut needs one; use 1 to {len(layers) - 1}'
         )
+    for place, layer in enumerate(layers):
+        check_module(f"layer {place} of model.name='{name}'", layer(name='probe'))
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
     spans_clients = any(getattr(layer(name='probe'), 'norm', False) for layer in layers[index:])
-    top_of_client = Stack(tuple(_of_client(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
+    top_of_client = Stack(tuple(_adapt_to_clients(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
     head = ProjectionHead(projection, projection_dim, compute)
     run_piece = partial(run, recompute=compute.recompute)
-    features = shapes(bottom, batch(image_shape))
+    features, bottom_variables = shapes(bottom, batch(image_shape))
     check_output(f"the first {index} layers of model.name='{name}'", features)
-    logits = shapes(top, features)
+    logits, top_variables = shapes(top, features)
     check_output(f"the last layer of model.name='{name}'", logits, (None, num_classes))
+    check_variables(name, bottom_variables, top_variables)
     feature_map = features.shape[1:]
     feature_size = math.prod(feature_map)
 
@@ -136,7 +140,7 @@ def cut(
         return jax.vmap(one_client, out_axes=(0, None), axis_name=_CLIENT)(features, keys)
 
     def project(variables: Variables, features: Array) -> Array:
-        rows: Any = head.apply(variables, features)  # Flax declares a pair, too: outputs and what is mutable
+        rows: Any = head.apply(variables, features)  # Flax also declares a pair: outputs and mutable variables
         return rows
 
     return SplitModel(
@@ -159,17 +163,27 @@ def run(
     rows: Array | None = None,
     recompute: bool = False,
 ) -> tuple[Any, Variables]:
-    """Applies a piece of a model and returns its outputs, a pytree of float32, and variables, as a `types.Piece`.
+    """Applies a piece of a model, as a `types.Piece`.
 
-    `recompute`: what lies between convolutions and products is not stored for the backward pass, but computed again
-    there, see `Compute`.
+    Args:
+      module: the piece.
+      variables: its variables.
+      inputs: its inputs, a pytree.
+      key: draws dropout; None if the piece has none.
+      train: updates the statistics and applies dropout.
+      rows: [B] bool, the rows that count in BatchNorm's statistics; None: all.
+      recompute: recomputes everything between convolutions and products in the backward pass instead of storing it, see
+        `Compute`.
+
+    Returns:
+      outputs, a pytree of float32, and variables.
     """
     if not train:
         return _float32(module.apply(variables, inputs, train=False)), variables
     rngs = None if key is None else {'dropout': key}
 
     def training(variables: Variables, inputs: Any, rngs: dict[str, Array] | None) -> tuple[Any, Variables]:
-        with nullcontext() if rows is None else nn.intercept_methods(_of_rows(rows)):
+        with nullcontext() if rows is None else nn.intercept_methods(_only_rows(rows)):
             return module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
 
     apply = jax.checkpoint(training, policy=_KEPT) if recompute else training
@@ -181,8 +195,8 @@ def _float32(tree: Any) -> Any:
     return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
 
 
-def _of_rows(rows: Array) -> Callable:
-    """A Flax interceptor that makes BatchNorm compute its statistics only over the valid `rows` [B]."""
+def _only_rows(rows: Array) -> Callable:
+    """Returns a Flax interceptor that restricts BatchNorm's statistics to the valid `rows` [B]."""
 
     def intercept(
         call: Callable, arguments: tuple, options: dict[str, Any], context: nn.module.InterceptorContext
@@ -194,49 +208,91 @@ def _of_rows(rows: Array) -> Callable:
     return intercept
 
 
-def _of_client(layer: Maker, axes: tuple[str, ...]) -> Maker:
-    """The layer inside a map over clients that share its weights: BatchNorm's statistics also span the mapped axes, and
-    dense products are over the rows of all clients."""
+def _adapt_to_clients(layer: Maker, axes: tuple[str, ...]) -> Maker:
+    """Adapts a layer to a map over clients: BatchNorm spans the mapped axes, a dense product the rows of all."""
     probe = layer(name='probe')
     if isinstance(probe, DenseLayer):
-        return partial(layer, of_clients=True)
+        return partial(layer, shared_by_clients=True)
     return partial(layer, axes=axes) if getattr(probe, 'norm', False) else layer
 
 
 def filled(variables: Variables) -> Variables:
-    """`variables` with an empty 'params' if they have none, as for a piece without parameters."""
+    """Returns `variables` with an empty 'params' if they have none, as those of a piece without parameters."""
     return {'params': {}, **variables}
 
 
-# --- shapes of pieces, which may be a user's, before anything is computed
+# --- checks the shapes of pieces, which may be a user's, before computing anything
 
 
 def batch(image_shape: Sequence[int]) -> jax.ShapeDtypeStruct:
-    """The shape and type of a batch of images (H, W, C), for abstract evaluation."""
+    """Returns the shape and type of a batch of images (H, W, C), for abstract evaluation."""
     return jax.ShapeDtypeStruct((_BATCH, *image_shape), jnp.float32)
 
 
-def shapes(module: nn.Module, inputs: Any) -> Any:
-    """Shapes of the outputs of a piece, from those of its inputs, a pytree; UserError: images are too small for it."""
-    return jax.eval_shape(lambda *given: module.init_with_output(*given, train=False)[0], jax.random.key(0), inputs)
+def shapes(module: nn.Module, inputs: Any) -> tuple[Any, Variables]:
+    """Returns the shapes of a piece's outputs and variables, without computing them.
+
+    Args:
+      module: the piece.
+      inputs: shapes of its inputs, a pytree.
+
+    Raises:
+      UserError: the images are too small for it.
+    """
+    return jax.eval_shape(
+        lambda *arguments: module.init_with_output(*arguments, train=False), jax.random.key(0), inputs
+    )
+
+
+def check_module(what: str, module: Any) -> None:
+    """Raises UserError unless `module` is a Flax Linen module: nothing else has variables to train."""
+    if not isinstance(module, nn.Module):
+        raise UserError(
+            f'{what} is {describe(module)}, which would not train; return a flax.linen.Module, for an nnx.Module '
+            'nnx.bridge.to_linen(CLASS, ARGUMENTS, name=name)'
+        )
+
+
+def check_variables(name: str, *pieces: Variables) -> None:
+    """Raises UserError if a round would drop some of a model's variables, or has none to train.
+
+    Args:
+      name: the model's name, for messages.
+      *pieces: shapes of the variables of each piece.
+    """
+    if others := sorted({collection for piece in pieces for collection in piece} - {'params', 'batch_stats'}):
+        raise UserError(
+            f"model.name='{name}' has variables in '{others[0]}', which a round neither trains nor updates; use "
+            "'params' for what is trained, 'batch_stats' for statistics, and constants for the rest"
+        )
+    if not jax.tree.leaves([piece.get('params') for piece in pieces]):
+        raise UserError(f"model.name='{name}' has no parameters to train; make them by self.param, or by Flax's layers")
 
 
 def check_output(what: str, output: Any, shape: tuple[int | None, ...] | None = None) -> None:
-    """Raises UserError unless the output of `what` is an array with a row for each image and, if given, of the `shape`
-    [B, ...], in which None is any length; the first is B."""
+    """Checks that an output is an array with a row for each image.
+
+    Args:
+      what: names the piece in messages.
+      output: its output, as `shapes` returns it.
+      shape: required shape [B, ...], in which None is any length; the first is B. None: any shape.
+
+    Raises:
+      UserError: it is not.
+    """
     fits = isinstance(output, jax.ShapeDtypeStruct) and output.shape[:1] == (_BATCH,)
     if fits and shape is not None:
         fits = output.ndim == len(shape) and all(n in (None, m) for n, m in zip(shape, output.shape, strict=True))
     if not fits:
         wanted = ', '.join('?' if length is None else str(length) for length in (shape or (None, None))[1:])
-        raise UserError(f'{what} returns {found(output)} for {_BATCH} images; return one array [{_BATCH}, {wanted}]')
+        raise UserError(f'{what} returns {describe(output)} for {_BATCH} images; return one array [{_BATCH}, {wanted}]')
 
 
 # --- models for dense tasks, cut between encoder and decoder
 #
 # An encoder is a module, called as `encoder(images, train)`, that returns a tuple of feature maps [B, h, w, c]; a
 # decoder maps this tuple, called as `decoder(maps, train)`, to outputs [B, h', w', C], which are resized to the images.
-# Whatever crosses the cut is in the tuple, skip connections too.
+# The tuple holds everything that crosses the cut, skip connections too.
 
 
 def encoder_decoder(
@@ -247,25 +303,38 @@ def encoder_decoder(
     num_outputs: int | None = None,
     name: str = '',
 ) -> SplitModel:
-    """Encoder and decoder as bottom and top of a split model.
+    """Makes an encoder and a decoder the bottom and top of a split model.
 
-    Features are the tuple of maps, and `feature_size` counts the numbers of all of them. Outputs are [B, H, W, C] at
-    the images' size, bilinearly resized. Features and outputs are float32. `recompute` as in `Compute`; `num_outputs`:
-    C, which the decoder must have, None: any; `name`: of the model, for messages. UserError: images so small that the
-    encoder leaves nothing of them, or modules that do not return maps.
+    Features are the tuple of maps, and `feature_size` counts all numbers in them. Outputs are resized bilinearly to the
+    images' size, [B, H, W, C]. Features and outputs are float32.
+
+    Args:
+      encoder: maps images to a tuple of maps.
+      decoder: maps the tuple to outputs.
+      image_shape: (H, W, C).
+      recompute: as in `Compute`.
+      num_outputs: C that the decoder must have; None: any.
+      name: the model's name, for messages.
+
+    Raises:
+      UserError: the images are so small that the encoder leaves nothing of them, or a module does not return maps.
     """
     height, width, _ = image_shape
     image = jax.ShapeDtypeStruct((1, *image_shape), jnp.float32)
-    features = shapes(encoder, batch(image_shape))
+    check_module(f"the encoder of model.name='{name}'", encoder)
+    check_module(f"the decoder of model.name='{name}'", decoder)
+    features, encoder_variables = shapes(encoder, batch(image_shape))
     if not isinstance(features, tuple) or not features:
-        raise UserError(f"the encoder of model.name='{name}' returns {found(features)}; return a tuple of maps")
+        raise UserError(f"the encoder of model.name='{name}' returns {describe(features)}; return a tuple of maps")
     for feature_map in features:
         check_output(f"the encoder of model.name='{name}'", feature_map, (None,) * 4)
-    check_output(f"the decoder of model.name='{name}'", shapes(decoder, features), (None, None, None, num_outputs))
+    outputs, decoder_variables = shapes(decoder, features)
+    check_output(f"the decoder of model.name='{name}'", outputs, (None, None, None, num_outputs))
+    check_variables(name, encoder_variables, decoder_variables)
     maps = tuple(jax.ShapeDtypeStruct((1, *feature_map.shape[1:]), jnp.float32) for feature_map in features)
 
     def init(key: Array) -> SplitParams:
-        # From shapes alone: a pass through a large encoder, merely to start, would take long.
+        # From shapes alone: a pass through a large encoder just to get its weights would take long.
         return SplitParams(
             bottom=filled(encoder.lazy_init(rng.fold(key, 'bottom'), image, train=False)),
             top=filled(decoder.lazy_init(rng.fold(key, 'top'), maps, train=False)),

@@ -1,12 +1,11 @@
-"""The models of the paper, as the authors' code builds them (docs/ledger.md), those of the methods it is compared with,
-and a small one for small images.
+"""The models of the paper, as the authors' code builds them (docs/ledger.md), and of the methods compared with it.
+
+There is also a small model for small images.
 
 A model is a tuple of layer makers, `name -> flax.linen.Module`, in order, and the default number of layers at the
 client. No other code depends on its architecture. Builders accept layer widths and stage depths, with the
 model's own as defaults, so that tests can run every kind of layer at a fraction of its size.
 """
-
-from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
@@ -24,13 +23,13 @@ class Architecture(NamedTuple):
     """Layers of an uncut model."""
 
     layers: tuple[Maker, ...]
-    paper_split: int  # layers at the client: the paper's choice, or all but the dense layers in models not in the paper
+    paper_split: int  # layers at the client: the paper's choice; in models not in the paper, all but the dense layers
 
 
 def _two_convolutions(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (32, 64), dense: int = 512, **options: Any
 ) -> Architecture:
-    """Two convolutions with `options` and pooling, and two dense layers."""
+    """Builds two convolutions with `options` and pooling, and two dense layers."""
     conv = partial(ConvLayer, pool='floor', compute=compute, **options)
     first, second = (partial(conv, width) for width in channels)
     hidden = partial(DenseLayer, dense, compute=compute)
@@ -40,8 +39,10 @@ def _two_convolutions(
 def _alexnet(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 192, 384, 256, 256), dense: int = 4096
 ) -> Architecture:
-    """Kernels are 3x3 as in the authors' code. Dropout comes before each of the two wide layers: at the paper's cut,
-    half of every feature gradient is zero."""
+    """Builds AlexNet with 3x3 kernels, as in the authors' code.
+
+    Dropout comes before each of the two wide layers: at the paper's cut, half of every feature gradient is zero.
+    """
     pools = 'floor', 'floor', '', '', 'floor'
     layers = [
         partial(ConvLayer, width, pool=pool, compute=compute) for width, pool in zip(channels, pools, strict=True)
@@ -58,8 +59,10 @@ def _vgg(
     *,
     depths: tuple[int, ...],
 ) -> Architecture:
-    """Five stages of `depths` convolutions, each ending in pooling, which pads the fourth by one first. Dropout comes
-    after each of the two wide layers, not before as in AlexNet: no feature is dropped at the paper's cut."""
+    """Builds five stages of `depths` convolutions, each ending in pooling, which pads the fourth by one first.
+
+    Dropout comes after each of the two wide layers, not before as in AlexNet: no feature is dropped at the paper's cut.
+    """
     layers: list[Maker] = []
     for depth, width, pool in zip(depths, channels, ('floor', 'floor', 'floor', 'pad', 'floor'), strict=True):
         conv = partial(ConvLayer, width, norm=True, compute=compute)
@@ -72,8 +75,11 @@ def _vgg(
 def _resnet9(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (64, 128, 256, 512), **options: Any
 ) -> Architecture:
-    """Seven layers for cutting, where a residual block is one. A 4 x 4 max-pool ends the last block, so 32x32 images
-    give 512 features; smaller maps are pooled globally, and images may be as small as 8x8."""
+    """Builds a ResNet of seven layers for cutting; a residual block is one of them.
+
+    A 4 x 4 max-pool ends the last block, so 32x32 images give 512 features; smaller maps are pooled globally, and
+    images may be as small as 8x8.
+    """
     conv = partial(ConvLayer, compute=compute, **options)
     block = partial(ResidualBlock, compute=compute, **options)
     classifier = _classifier(num_classes, compute, bias=options['bias'], kernel_init=options.get('kernel_init'))
@@ -92,12 +98,12 @@ def _resnet9(
 def _wresnet28x2(
     num_classes: int, compute: Compute, channels: tuple[int, ...] = (16, 32, 64, 128), depth: int = 4
 ) -> Architecture:
-    """Three stages at any size; in SemiFL's code, images of 96 pixels get a fourth and those of 28 pixels two.
+    """Builds three stages at any image size; SemiFL's code has a fourth for 96 pixels and only two for 28 pixels.
 
-    Fourteen layers for cutting: a convolution, twelve pre-activation blocks, of which the last ends in BatchNorm, ReLU
-    and the mean over all pixels (128 features), and the classifier. Convolutions are initialized with Kaiming's normal
-    in fan_out mode, the classifier's bias with 0. SemiFL keeps no running statistics in training but recomputes them
-    before evaluation: `semifl.recompute_statistics`.
+    There are fourteen layers for cutting: a convolution, twelve pre-activation blocks, the last of which ends in
+    BatchNorm, ReLU and the mean over all pixels (128 features), and the classifier. Convolutions start by Kaiming's
+    normal in fan_out mode, the classifier's bias at 0. SemiFL keeps no running statistics in training but recomputes
+    them before evaluation: `semifl.recompute_statistics`.
     """
     block = partial(PreactivationBlock, compute=compute)
     layers: list[Maker] = [partial(unbiased_conv, channels[0], 3, norm=False, activation=False, compute=compute)]
@@ -109,7 +115,7 @@ def _wresnet28x2(
 
 
 def _mlp(num_classes: int, compute: Compute, dense: int, hidden: int = 1) -> Architecture:
-    """As many `hidden` layers of `dense` units, and the classifier."""
+    """Builds `hidden` layers of `dense` units, and the classifier."""
     layers = [partial(DenseLayer, dense, compute=compute)] * hidden
     return Architecture((*layers, _classifier(num_classes, compute)), paper_split=hidden)
 
@@ -120,11 +126,13 @@ def _cnn13(
     channels: tuple[int, ...] = (128, 256, 512, 256, 128),
     depths: tuple[int, ...] = (3, 3),
 ) -> Architecture:
-    """Fed-SHVR names this CNN for CIFAR-10 without its layers; these are the ones usual since temporal ensembling
-    (Laine and Aila, 2017) and mean teachers: two stages of three 3x3 convolutions, each ending in max-pooling and
-    dropout, then a 3x3 convolution without padding, two 1x1 convolutions and the mean over all pixels, with BatchNorm
-    and LeakyReLU throughout. Ten layers for cutting; images of 12x12 or more. At the default cut, dropout is in the
-    clients' part."""
+    """Builds the CNN that Fed-SHVR names for CIFAR-10 without giving its layers.
+
+    These are the usual ones since temporal ensembling (Laine and Aila, 2017) and mean teachers: two stages of three 3x3
+    convolutions, each ending in max-pooling and dropout, then a 3x3 convolution without padding, two 1x1 convolutions
+    and the mean over all pixels, with BatchNorm and LeakyReLU throughout. There are ten layers for cutting; images must
+    have 12x12 pixels or more. At the default cut, dropout is in the clients' part.
+    """
     conv = partial(ConvLayer, norm=True, negative_slope=0.1, compute=compute)
     layers: list[Maker] = []
     for width, depth in zip(channels, depths, strict=False):
@@ -140,7 +148,7 @@ def _classifier(num_classes: int, compute: Compute, **options: Any) -> Maker:
     return partial(DenseLayer, num_classes, activation=False, compute=compute, **options)
 
 
-# Counts of parameters are for 10 classes and images of three channels, or of the size that is given
+# Counts of parameters are for 10 classes and images of three channels, or of the stated size
 ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
     # For images of 8x8 to 28x28; not in the paper
     'small_cnn': partial(_two_convolutions, channels=(16, 32), dense=64),

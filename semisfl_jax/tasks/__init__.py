@@ -1,15 +1,18 @@
 # ruff: noqa: F401
-"""Tasks: what clients learn, and how it is judged. Classification is one of them."""
+"""Tasks: what clients learn, and how it is scored. Classification is one of them."""
 
-from semisfl_jax.tasks.catalog import classification, make, score, smallest
+from semisfl_jax.tasks.catalog import classification, make, smallest
 from semisfl_jax.tasks.task import (
     ACCURACY,
     DENSE,
+    GLOBAL_LOSS,
     IGNORED,
+    LAST,
     MIOU,
     OUTPUTS,
     RMSE,
     SCORES,
+    TRIVIAL_NAMES,
     Headline,
     Score,
     Scorer,

@@ -1,6 +1,4 @@
-"""Dense tasks by name, as in `data.tasks`, and classification: one label for an image, judged by accuracy."""
-
-from __future__ import annotations
+"""Dense tasks by name, as in `data.tasks`, and classification: one label per image, scored by accuracy."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,15 +8,15 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
+from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.core import losses
-from semisfl_jax.core.errors import UserError, use_one_of
 from semisfl_jax.core.types import Array
 from semisfl_jax.tasks import dense_losses, edges, scores
 from semisfl_jax.tasks.task import ACCURACY, AP, DENSE, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Scorer, Task
 
 
 def _count_correct(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
-    """The images whose largest logit is the label's, and all of known label. Labels have no size."""
+    """Counts images whose largest logit is the label's, and images with a known label; labels need no `sizes`."""
     correct, valid = jnp.argmax(logits, axis=-1) == labels, valid & (labels >= 0)
     return jnp.sum(correct & valid, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32)
 
@@ -29,7 +27,7 @@ def _accuracy(counts: Any) -> dict[str, float]:
 
 
 def classification(classes: int) -> Task:
-    """The task of labels below `classes`."""
+    """Builds the task of labels below `classes`."""
     return Task(
         name='classification',
         title='Classification',
@@ -43,18 +41,21 @@ def classification(classes: int) -> Task:
 
 # --- dense tasks
 
-SHOWN = 0.5  # probability from which figures show a peak as a keypoint
+SHOWN = 0.5  # lowest probability of a peak that figures show as a keypoint
 
 
 def _dense(name: str, outputs: int, title: str = '', **fields: Any) -> Task:
-    """A dense task; by default with probabilities of 1/2 as the `constant`, with which a score at the best threshold
-    takes all pixels or none, whichever is better."""
+    """Builds a dense task.
+
+    The default `constant` is logits of 0, a probability of 1/2, so that a score at the best threshold takes all pixels
+    or none, whichever is better.
+    """
     fields.setdefault('constant', lambda counts: np.zeros(outputs, np.float32))
     return Task(name=name, title=title or name.capitalize(), outputs=outputs, dense=True, **fields)
 
 
 def _classes(name: str, title: str, outputs: int) -> Task:
-    """A task of classes [B, H, W] below `outputs`."""
+    """Builds a task of classes [B, H, W] below `outputs`."""
     return _dense(
         name,
         outputs,
@@ -69,7 +70,7 @@ def _classes(name: str, title: str, outputs: int) -> Task:
 
 
 def _binary(name: str, loss: Callable[[Array, Array], Array], score: Score, scorer: Scorer, outputs: int) -> Task:
-    """A task of pixels that are 0 or 1."""
+    """Builds a task of pixels that are 0 or 1."""
     return _dense(name, outputs, loss=loss, score=score, scorer=scorer, show=_probability, largest=1)
 
 
@@ -99,13 +100,13 @@ def _probability(logits: Any) -> Any:
 
 
 def _points(logits: Any) -> Any:
-    """The type of the highest logit on pixels that are a peak of its map and probable, elsewhere 0."""
+    """Returns the type of the highest logit on pixels that are a probable peak of its map, 0 elsewhere."""
     probability = np.where(scores.is_peak(jnp.asarray(logits)), scipy.special.expit(logits), 0)
     kind = np.argmax(probability, axis=-1) + 1
     return np.where(probability.max(axis=-1) >= SHOWN, kind, 0).astype(np.uint8)
 
 
-# name -> builder, fewest and most outputs
+# Name -> builder, fewest and most outputs
 _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'semseg': (partial(_classes, 'semseg', 'Semantic segmentation'), 2, IGNORED),
     'parts': (partial(_classes, 'parts', 'Part segmentation'), 2, IGNORED),
@@ -117,14 +118,15 @@ _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
 }
 
 
-def score(name: str) -> Score:
-    """The score that counts in a task, one of DENSE."""
-    return smallest(name).score
-
-
 def make(name: str, outputs: int) -> Task:
-    """The task `name` with `outputs`: classes, or types of keypoints; 1 in saliency, edges and depth; UserError: the
-    name is unknown, or the task cannot have so many outputs.
+    """Builds a dense task.
+
+    Args:
+      name: one of DENSE.
+      outputs: number of classes or types of keypoints; 1 for saliency, edges and depth.
+
+    Raises:
+      UserError: the name is unknown, or the task cannot have so many outputs.
     """
     if name not in _TASKS:
         raise UserError(f"task '{name}' is unknown; {use_one_of(name, DENSE)}")
@@ -136,6 +138,6 @@ def make(name: str, outputs: int) -> Task:
 
 
 def smallest(name: str) -> Task:
-    """The task `name` with the fewest outputs, for what does not depend on them: its title and its score."""
+    """Builds a task with the fewest outputs, for what does not depend on them: its title and its score."""
     build, fewest, _ = _TASKS[name]
     return build(fewest)

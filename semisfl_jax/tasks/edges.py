@@ -1,11 +1,9 @@
 """The F-measure of edges at the best threshold for the set (odsF), as in the benchmark of BSDS.
 
-At every threshold the predicted edges are thinned and matched with the true ones, one to one, as many as possible
-within a tolerance. A predicted pixel is right and a true one is found if it is matched. True edges are thinned, too, as
-they are in code for PASCAL-Context, so that a perfect prediction has an F of 1.
+At every threshold the predicted edges are thinned and matched one to one with the true edges, as many pixels as
+possible within a tolerance. A matched predicted pixel is right, and a matched true pixel is found. True edges are
+thinned, too, as in code for PASCAL-Context, so that a perfect prediction has an F of 1.
 """
-
-from __future__ import annotations
 
 from typing import Any
 
@@ -18,25 +16,25 @@ from semisfl_jax.tasks import scores
 from semisfl_jax.tasks.scores import known_pixels
 from semisfl_jax.tasks.task import ODSF, Scorer
 
-# An edge: a probability above. BSDS has 99; these and the truth are the 32 bits of a word, in which they are thinned
-# together
+# A pixel is an edge if its probability is above the threshold. BSDS has 99 thresholds; with 31, predictions and truth
+# fit the 32 bits of a word and are thinned together
 THRESHOLDS = np.arange(1, 32) / 32
-TOLERANCE = 0.0075  # of the diagonal of an image, between the centers of two pixels that may be matched
-TRUE_EDGE = 128  # in a code: the pixel is on a true edge. The rest: how many thresholds its probability exceeds
+TOLERANCE = 0.0075  # share of an image's diagonal, the most between the centers of matched pixels
+TRUE_EDGE = 128  # in a code: the pixel is on a true edge; the rest counts the thresholds that its probability exceeds
 AT_ONCE = 2**20  # pixels that are thinned and matched at a time
 # Row and column of the 8 neighbors, from the right one on, counterclockwise
 NEIGHBORS = ((0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1), (1, 0), (1, 1))
 
 
 def scorer() -> Scorer:
-    """odsF, of counts over the whole set."""
+    """Builds the scorer of odsF, from counts over the whole set."""
     return Scorer(_count, _finish)
 
 
 def thin(maps: Array) -> Array:
     """Thins edges to a width of one pixel, as Guo and Hall (1989) do, like MATLAB's bwmorph and scikit-image's thin.
 
-    `maps`: [B, H, W] of integers, every bit of which is a map.
+    `maps` is [B, H, W] of integers, in which every bit is a map of its own.
     """
 
     def step(maps: Array, turn: int) -> Array:
@@ -44,7 +42,7 @@ def thin(maps: Array) -> Array:
         height, width = maps.shape[1:]
         wide = jnp.pad(maps, ((0, 0), (1, 1), (1, 1)))
         n = [wide[:, 1 + y : 1 + y + height, 1 + x : 1 + x + width] for y, x in NEIGHBORS]
-        starts = [~n[k] & (n[k + 1] | n[(k + 2) % 8]) for k in (0, 2, 4, 6)]  # of edges that meet here
+        starts = [~n[k] & (n[k + 1] | n[(k + 2) % 8]) for k in (0, 2, 4, 6)]  # of the edges that meet at the pixel
         one = (starts[0] ^ starts[1] ^ starts[2] ^ starts[3]) & ~(starts[0] & starts[1] | starts[2] & starts[3])
         pairs = [[n[k] | n[(k + 1) % 8] for k in range(first, 8, 2)] for first in (0, 1)]
         several, full = zip(*map(_two_and_four, pairs), strict=True)  # neither an end nor inside
@@ -59,13 +57,13 @@ def thin(maps: Array) -> Array:
 
 
 def _two_and_four(bits: list[Array]) -> tuple[Array, Array]:
-    """Whether at least two, and whether all of four are set."""
+    """Returns whether at least two bits are set, and whether all four are."""
     a, b, c, d = bits
     return a & b | c & d | (a | b) & (c | d), a & b & c & d
 
 
 def _count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
-    """Codes [B, H, W] uint8 of all pixels, 0 for those that do not count, and the `sizes` [B, 2] of the images."""
+    """Encodes all pixels, [B, H, W] uint8, 0 where they do not count, beside the `sizes` [B, 2] of the images."""
     known = known_pixels(targets, valid)
     probability = scores.bilinear(jax.nn.sigmoid(outputs[..., 0]), targets.shape[1:], sizes)
     exceeded = jnp.searchsorted(jnp.asarray(THRESHOLDS, jnp.float32), probability, side='left')
@@ -76,7 +74,7 @@ def _count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = N
 
 @jax.jit
 def _thinned(codes: Array) -> Array:
-    """Thinned maps [B, H, W] uint32: bit t is the prediction above threshold t, the last bit the truth."""
+    """Thins maps to [B, H, W] uint32: bit t is the prediction above threshold t, the last bit the truth."""
     exceeded = (codes % TRUE_EDGE).astype(jnp.uint32)
     above = jnp.left_shift(jnp.uint32(1), exceeded) - 1
     return thin(above | (codes // TRUE_EDGE).astype(jnp.uint32) << len(THRESHOLDS))
@@ -87,7 +85,7 @@ def _finish(counts: Any) -> dict[str, float]:
     at_once = min(len(codes), max(1, AT_ONCE // codes[0].size))
     hits, predicted, true = np.zeros(len(THRESHOLDS), np.int64), np.zeros(len(THRESHOLDS), np.int64), 0
     for start in range(0, len(codes), at_once):
-        block = np.zeros((at_once, *codes.shape[1:]), np.uint8)  # of one shape, so that it is compiled once
+        block = np.zeros((at_once, *codes.shape[1:]), np.uint8)  # one shape, so that it compiles once
         part = codes[start : start + at_once]
         block[: len(part)] = part
         radii = TOLERANCE * np.hypot(*sizes[start : start + at_once].T)
@@ -97,9 +95,9 @@ def _finish(counts: Any) -> dict[str, float]:
 
 
 def _matched(maps: np.ndarray, radii: np.ndarray) -> tuple[np.ndarray, np.ndarray, int]:
-    """Matched and predicted pixels [thresholds], and the number of pixels on true edges, of `maps` from `_thinned`.
+    """Counts matched and predicted pixels [thresholds], and pixels on true edges, in `maps` from `_thinned`.
 
-    `radii`: [B], the tolerance in pixels.
+    `radii` [B] is the tolerance in pixels.
     """
     near = _near(maps >> len(THRESHOLDS) > 0, radii)
     matchable = np.diff(near.indptr) > 0
@@ -108,17 +106,17 @@ def _matched(maps: np.ndarray, radii: np.ndarray) -> tuple[np.ndarray, np.ndarra
     hits, predicted = np.zeros((2, len(THRESHOLDS)), np.int64)
     for t in range(len(THRESHOLDS)):
         edges = pixels[bits >> t & 1 > 0]
-        # All images at once: no pixel is near one of another image
+        # All images at once: pixels of different images are never near each other
         hits[t] = largest_matching(near[edges[matchable[edges]]])
         predicted[t] = len(edges)
     return hits, predicted, near.shape[1]
 
 
 def largest_matching(pairs: Any) -> int:
-    """How many rows of a sparse matrix can have a column of their own in which they have an entry.
+    """Returns how many rows of a sparse matrix can each take a column of their own in which they have an entry.
 
-    As a flow from a source through rows and columns to a sink: SciPy's `maximum_bipartite_matching` tries paths again
-    that have led nowhere, and may take minutes for one image where every pixel has many candidates.
+    Solved as a flow from a source through rows and columns to a sink: SciPy's `maximum_bipartite_matching` retries
+    paths that have led nowhere, and may take minutes for one image where every pixel has many candidates.
     """
     from scipy import sparse  # slow to import, and only scores of edges need it
     from scipy.sparse import csgraph
@@ -132,7 +130,7 @@ def largest_matching(pairs: Any) -> int:
 
 
 def _near(truth: np.ndarray, radii: np.ndarray) -> Any:
-    """Which of all pixels may be matched with which true ones: [B * H * W, true pixels], a sparse matrix."""
+    """Returns which pixels may be matched with which true ones: [B * H * W, true pixels], a sparse matrix."""
     from scipy import sparse  # slow to import, and only scores of edges need it
 
     images, height, width = truth.shape

@@ -1,13 +1,11 @@
 """Scorers of pixels: mIoU of classes, IoU of saliency, RMSE of depth, AP of keypoints.
 
-Each has a `count` for the compiled evaluation, of outputs [B, H, W, outputs], targets [B, H, W] uint8, valid [B] and,
-where outputs have another size than targets, `sizes` [B, 2]; and a `finish` in float64 on the host. Pixels without
-truth and rows that are not valid count nowhere. A score of no pixel at all is nan.
+Each has a `count` for the compiled evaluation, which takes outputs [B, H, W, outputs], targets [B, H, W] uint8, valid
+[B] and, if outputs and targets differ in size, `sizes` [B, 2]; and a `finish` in float64 on the host. Pixels without
+truth and rows that are not valid count nowhere. A score over no pixels is nan.
 """
 
-from __future__ import annotations
-
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,27 +19,35 @@ SALIENCY_THRESHOLDS = np.linspace(0.2, 0.9, 15)  # as in ASTMT and Vandenhende's
 
 
 def known_pixels(targets: Array, valid: Array) -> Array:
-    """Pixels [B, H, W] bool that count."""
+    """Returns the pixels that count: those with a truth, in valid rows.
+
+    Args:
+      targets: [B, H, W].
+      valid: [B] bool.
+
+    Returns:
+      [B, H, W] bool.
+    """
     return (targets != IGNORED) & valid[:, None, None]
 
 
 def share(part: float, whole: float) -> float:
-    """Their quotient, nan if there is nothing to divide by."""
+    """Divides `part` by `whole`; nan if `whole` is 0."""
     return float(part) / float(whole) if whole else float('nan')
 
 
 def confusion(classes: int) -> Scorer:
-    """The confusion matrix over the set.
+    """Builds the scorer of mIoU and pixel accuracy, from a confusion matrix over the set.
 
     mIoU is the mean over classes of TP / (TP + FP + FN), summed over the whole set. Classes that occur neither in the
     truth nor in the prediction are left out of the mean.
     """
 
     def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> Array:
-        """[classes, classes] int32, rows: truth, columns: prediction."""
+        """Returns the confusion matrix [classes, classes] int32; rows: truth, columns: prediction."""
         predicted = nearest(jnp.argmax(outputs, axis=-1), targets.shape[1:], sizes)
         cell = targets.astype(jnp.int32) * classes + predicted
-        cell = jnp.where(known_pixels(targets, valid), cell, classes**2)  # which is dropped
+        cell = jnp.where(known_pixels(targets, valid), cell, classes**2)  # out of range, so dropped
         cells = jnp.zeros(classes**2, jnp.int32).at[cell.reshape(-1)].add(1, mode='drop')
         return cells.reshape(classes, classes)
 
@@ -59,35 +65,37 @@ def confusion(classes: int) -> Scorer:
 
 
 def saliency() -> Scorer:
-    """IoU of the foreground, averaged over images, at the threshold that is best for the set.
+    """Builds the scorer of the foreground's IoU, averaged over images, at the best threshold for the set.
 
-    As in ASTMT and Vandenhende's code, except that probabilities are not rounded to 256 levels before: pixels above the
-    threshold are foreground, and an image without any, true or predicted, has 1. Images without truth are left out.
+    As in ASTMT and Vandenhende's code, pixels above the threshold are foreground, and an image without any, true or
+    predicted, has an IoU of 1; unlike there, probabilities are not rounded to 256 levels first. Images without truth
+    are left out. If all known pixels of the set are foreground, or none is, the score is nan: it would be 1 without any
+    skill.
     """
 
-    def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array, Array]:
-        """Intersection and union [B, thresholds] int32, and whether the image counts [B]."""
+    def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, ...]:
+        """Returns intersection and union [B, thresholds] int32, and which images have pixels of each kind, [B] each."""
         known = known_pixels(targets, valid)
         truth = (known & (targets == 1))[..., None]
         thresholds = jnp.asarray(SALIENCY_THRESHOLDS, jnp.float32)
         probability = bilinear(jax.nn.sigmoid(outputs), targets.shape[1:], sizes)
         above = known[..., None] & (probability > thresholds)
         intersection, union = (jnp.sum(x, axis=(1, 2), dtype=jnp.int32) for x in (above & truth, above | truth))
-        return intersection, union, jnp.any(known, axis=(1, 2))
+        return intersection, union, jnp.any(truth, axis=(1, 2, 3)), jnp.any(known & (targets != 1), axis=(1, 2))
 
     def finish(counts: Any) -> dict[str, float]:
-        intersection, union, counted = (np.concatenate(list(x)) for x in counts)
-        iou = np.where(union > 0, intersection / np.maximum(union, 1), 1.0)[counted]
-        return {IOU.name: float(iou.mean(axis=0).max()) if len(iou) else float('nan')}
+        intersection, union, shown, around = (np.concatenate(list(x)) for x in counts)
+        iou = np.where(union > 0, intersection / np.maximum(union, 1), 1.0)[shown | around]
+        return {IOU.name: float(iou.mean(axis=0).max()) if shown.any() and around.any() else float('nan')}
 
     return Scorer(count, finish)
 
 
 def depth() -> Scorer:
-    """The root of the mean squared error over all pixels of the set, in units of [0, 1]."""
+    """Builds the scorer of the root mean squared error over all pixels of the set, in units of [0, 1]."""
 
     def count(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
-        """Squared errors [B] float32 and pixels [B] int32 of every image."""
+        """Sums the squared errors [B] float32 and the known pixels [B] int32 of every image."""
         known = known_pixels(targets, valid)
         predicted = bilinear(outputs[..., 0], targets.shape[1:], sizes)
         error = jnp.where(known, predicted - targets / jnp.float32(DEPTH_STEPS), 0)
@@ -100,14 +108,21 @@ def depth() -> Scorer:
     return Scorer(count, finish)
 
 
-# --- predictions resized to the size of the truth, where that is not the size of the network
-#
-# Images of a batch have `sizes` [B, 2] of their own, height and width. Each fills the upper left corner of a map of
-# `shape` (H, W); what is beyond has no meaning. Without `sizes` nothing is resized.
+# --- predictions resized to the size of the truth, where it differs from the network's
 
 
 def nearest(maps: Array, shape: tuple[int, ...], sizes: Array | None) -> Array:
-    """Maps [B, h, w, ...] -> [B, H, W, ...], each pixel of which takes the value under its center."""
+    """Resizes maps; each pixel takes the value under its center.
+
+    Args:
+      maps: [B, h, w, ...].
+      shape: H, W of the result.
+      sizes: [B, 2] height and width that each map is resized to, in the upper left corner, while the rest has no
+        meaning; None leaves the maps unchanged.
+
+    Returns:
+      [B, H, W, ...].
+    """
 
     def one(values: Array, size: Array) -> Array:
         rows, columns = (
@@ -120,7 +135,17 @@ def nearest(maps: Array, shape: tuple[int, ...], sizes: Array | None) -> Array:
 
 
 def bilinear(maps: Array, shape: tuple[int, ...], sizes: Array | None) -> Array:
-    """Maps [B, h, w, ...] -> [B, H, W, ...]: half-pixel centers, no smoothing, as in PyTorch and OpenCV."""
+    """Resizes maps with half-pixel centers and no smoothing, as in PyTorch and OpenCV.
+
+    Args:
+      maps: [B, h, w, ...].
+      shape: H, W of the result.
+      sizes: [B, 2] height and width that each map is resized to, in the upper left corner, while the rest has no
+        meaning; None leaves the maps unchanged.
+
+    Returns:
+      [B, H, W, ...].
+    """
 
     def one(values: Array, size: Array) -> Array:
         for k in (0, 1):
@@ -137,49 +162,50 @@ def bilinear(maps: Array, shape: tuple[int, ...], sizes: Array | None) -> Array:
 
 # --- average precision of keypoints: peaks of the heat maps against the true points
 #
-# A peak is a pixel of which none of the 8 around is higher; every image has at most PEAKS per type. Within an image and
-# a type, peaks take true points in the order of their heights, each the nearest one that is left within DISTANCE. As no
-# size of an object is known, this is not COCO's object keypoint similarity.
+# A peak is a pixel with no higher one among the 8 around it; an image has at most PEAKS per type. Within an image and a
+# type, peaks take true points from the highest peak down, each the nearest free point within DISTANCE. The sizes of
+# objects are unknown, so this is not COCO's object keypoint similarity.
 
 PEAKS = 20  # per image and type, the highest
-POINTS = 40  # true points per image and type that peaks can take; more than that are counted, but never found
-DISTANCE = 0.05  # of the longer side of the image: a peak at most so far from a true point is right
-
-
-class Peaks(NamedTuple):
-    """What a batch of images contributes."""
-
-    height: Array  # [B, K, PEAKS] float32 descending, -inf: fewer peaks than that
-    right: Array  # [B, K, PEAKS] bool, has taken a true point
-    points: Array  # [B, K] int32, true points, also those beyond POINTS
+POINTS = 40  # true points per image and type that peaks can take; further ones count, but are never found
+DISTANCE = 0.05  # share of the image's longer side; a peak at most this far from a true point is right
 
 
 def keypoints() -> Scorer:
-    """AP, the mean over types that have a true point in the set."""
+    """Builds the scorer of AP, the mean over types that have a true point in the set."""
     return Scorer(_count_peaks, _mean_precision)
 
 
 def average_precision(height: np.ndarray, right: np.ndarray, points: int) -> float:
-    """The area under the interpolated precision-recall curve, at all points of it.
+    """Computes the area under the interpolated precision-recall curve, at all its points.
 
-    `height` [n]: of detections in any order, equal ones being accepted together; `right` [n] bool; `points`: what there
-    was to detect, at least 1.
+    Args:
+      height: [n] scores of detections, in any order; equal ones are accepted together.
+      right: [n] bool.
+      points: number of true points, at least 1.
     """
     order = np.argsort(-height, kind='stable')
     height, hits = height[order], np.cumsum(right[order])
     last = np.flatnonzero(np.append(height[1:] != height[:-1], True)) if len(height) else np.zeros(0, int)
     precision, recall = hits[last] / (last + 1), hits[last] / points
-    best = np.maximum.accumulate(precision[::-1])[::-1]  # the highest at this recall or a larger one
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # the highest precision at this recall or above
     return float(np.sum(np.diff(recall, prepend=0.0) * best))
 
 
 def is_peak(maps: Array) -> Array:
-    """Pixels [B, H, W, K] bool that are at least as high as the 8 around them."""
+    """Marks pixels [B, H, W, K] bool that are at least as high as the 8 around them."""
     around = jax.lax.reduce_window(maps, -jnp.inf, jax.lax.max, (1, 3, 3, 1), (1, 1, 1, 1), 'SAME')
     return maps >= around
 
 
-def _count_peaks(outputs: Array, targets: Array, valid: Array, sizes: Array | None = None) -> Peaks:
+def _count_peaks(
+    outputs: Array, targets: Array, valid: Array, sizes: Array | None = None
+) -> tuple[Array, Array, Array]:
+    """Returns the peaks of a batch of images.
+
+    They are heights [B, K, PEAKS] float32, descending, padded with -inf; whether each has taken a true point, [B, K,
+    PEAKS] bool; and the number of true points [B, K] int32, including those beyond POINTS.
+    """
     outputs = bilinear(outputs, targets.shape[1:], sizes)
     height, width, types = outputs.shape[1:]
     longer = jnp.float32(max(height, width)) if sizes is None else jnp.max(sizes, axis=1)[:, None, None, None]
@@ -194,7 +220,7 @@ def _count_peaks(outputs: Array, targets: Array, valid: Array, sizes: Array | No
     near = (squared <= limit) & jnp.isfinite(heights)[..., None] & (marks > 0)[..., None, :]  # [B, K, peaks, points]
 
     def take(free: Array, peak: tuple[Array, Array]) -> tuple[Array, Array]:
-        """The next peak of every image and type takes a point that is `free` [B, K, points], or none."""
+        """Gives the next peak of every image and type a point that is `free` [B, K, points], or none."""
         distance, within = peak
         distance = jnp.where(within & free, distance, jnp.iinfo(jnp.int32).max)
         chosen = jax.nn.one_hot(jnp.argmin(distance, axis=-1), distance.shape[-1], dtype=bool) & within & free
@@ -202,11 +228,11 @@ def _count_peaks(outputs: Array, targets: Array, valid: Array, sizes: Array | No
 
     by_peak = jnp.moveaxis(squared, 2, 0), jnp.moveaxis(near, 2, 0)
     _, right = jax.lax.scan(take, jnp.ones_like(near[:, :, 0]), by_peak)
-    return Peaks(heights, jnp.moveaxis(right, 0, 2), jnp.sum(truth, axis=(1, 2), dtype=jnp.int32))
+    return heights, jnp.moveaxis(right, 0, 2), jnp.sum(truth, axis=(1, 2), dtype=jnp.int32)
 
 
 def _largest(maps: Array, most: int) -> tuple[Array, Array]:
-    """The largest values of [B, H, W, K], in falling order, and their pixels: both [B, K, `most`, or all pixels]."""
+    """Returns the largest values of [B, H, W, K], descending, and their pixels: both [B, K, `most`, or all pixels]."""
     batch, height, width, types = maps.shape
     flat = jnp.moveaxis(maps, -1, 1).reshape(batch, types, height * width)
     values, pixels = jax.lax.top_k(flat, min(most, height * width))

@@ -1,7 +1,5 @@
 """What clients learn: a task is its loss, and how its outputs are scored."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -10,11 +8,11 @@ import numpy as np
 
 from semisfl_jax.core.types import MODELS, Array
 
-IGNORED = 255  # in a target map: the pixel is in no loss and in no score
+IGNORED = 255  # in a target map: the pixel counts in no loss and no score
 
 
 class Score(NamedTuple):
-    """A number by which models are judged. `name` is the end of its key in metrics.jsonl: 'student_accuracy'."""
+    """A number that measures models. `name` is the end of its key in metrics.jsonl: 'student_accuracy'."""
 
     name: str  # without underscores
     label: str  # in figures and tables
@@ -23,7 +21,7 @@ class Score(NamedTuple):
 
     @property
     def unit(self) -> str:
-        """Of the values that are shown, `scale` times the stored ones: '%', or '' for plain numbers."""
+        """The unit of displayed values, which are `scale` times the stored ones: '%', or '' for plain numbers."""
         return '%' if self.percent else ''
 
     @property
@@ -33,69 +31,71 @@ class Score(NamedTuple):
 
     @property
     def scale(self) -> float:
-        """What a value is multiplied with to be in `unit`."""
+        """The factor from a stored value to one in `unit`."""
         return 100.0 if self.percent else 1.0
 
     def text(self, value: float | None) -> str:
-        """A value for the screen: '89.17%' or '0.1234'; 'n/a' for one that the images do not define."""
+        """Formats a value for the screen: '89.17%' or '0.1234'; 'n/a' for None, which the images do not define."""
         if value is None:
             return 'n/a'
         return f'{value:.2%}' if self.percent else f'{value:.4f}'
 
     def best(self, values: Iterable[float]) -> float:
-        """The best of some values, at least one: the highest or, where lower is better, the lowest."""
+        """Returns the best of one or more values: the highest or, where lower is better, the lowest."""
         return max(values) if self.higher_is_better else min(values)
 
 
 class Scorer(NamedTuple):
-    """Judges outputs in two steps: counts in the compiled evaluation, and numbers from the counts of all batches."""
+    """Scores outputs in two steps: counts in the compiled evaluation, and numbers from the counts of all batches."""
 
-    # outputs [B, ...], targets [B, ...], valid [B] bool, sizes -> a pytree. `sizes` [B, 2]: targets have these heights
-    # and widths, in larger maps, and outputs are resized to them; None: outputs and targets have one size
+    # outputs [B, ...], targets [B, ...], valid [B] bool, sizes -> a pytree. `sizes` [B, 2]: heights and widths of the
+    # targets within larger maps, to which outputs are resized; None: outputs and targets have the same size
     count: Callable[[Array, Array, Array, Array | None], Any]  # type: ignore[assignment]  # hides tuple.count
-    finish: Callable[[Any], dict[str, float]]  # its leaves stacked, [batches, ...] NumPy -> {name of a score: value}
+    finish: Callable[[Any], dict[str, float]]  # its stacked leaves, [batches, ...] NumPy -> {name of a score: value}
 
 
 class Headline(NamedTuple):
-    """The number by which a method is judged: a score of one of its outputs."""
+    """The number that ranks a method: a score of one of its outputs."""
 
     output: str  # name of an output of `types.Predict`
     score: Score
-    split: str = 'test'  # what it is of: 'test' or 'validation' images
+    split: str = 'test'  # the images: 'test' or 'validation'
 
     @property
     def key(self) -> str:
-        """In metrics.jsonl."""
+        """The key in metrics.jsonl."""
         return score_key(self.output, self.score.name)
 
     @property
     def text(self) -> str:
-        """'teacher accuracy', of the test images, or 'teacher validation accuracy'."""
+        """The name in texts: 'teacher accuracy' on test images, or 'teacher validation accuracy'."""
         return f'{self.output} {"" if self.split == "test" else f"{self.split} "}{self.score.label}'
 
 
 def score_key(output: str, score: str) -> str:
-    """The key of a score in metrics.jsonl."""
+    """Returns the key of a score in metrics.jsonl."""
     return f'{output}_{score}'
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Task:
-    """One task. Outputs are [B, H, W, outputs] and targets [B, H, W] uint8 if it is dense, with IGNORED where there is
-    no truth; otherwise [B, outputs] and [B] int32.
+    """A task that clients learn.
+
+    If it is dense, outputs are [B, H, W, outputs] and targets [B, H, W] uint8, IGNORED where there is no truth;
+    otherwise they are [B, outputs] and [B] int32.
     """
 
     name: str  # as in `data.tasks`
     title: str  # in figures and tables
     outputs: int  # channels, per image or per pixel; K with K classes
-    dense: bool  # whether targets are maps
+    dense: bool  # targets are maps
     loss: Callable[[Array, Array], Array]  # outputs, targets -> mean loss [] where there is a truth, 0 if nowhere
-    score: Score  # the number that counts
-    scorer: Scorer  # computes it, and others beside it
+    score: Score  # the score that ranks models
+    scorer: Scorer  # computes `score`, and others
     show: Callable[[Any], Any] | None = None  # outputs (NumPy) -> the map [B, H, W] of figures, in the target's units
-    largest: int | None = None  # number that a dense target may have beside IGNORED; None: any
-    # How many pixels of training maps have each number [IGNORED] (NumPy) -> the outputs of a pixel [outputs] that score
-    # best among those that are the same on all pixels of all images
+    largest: int | None = None  # largest number in a dense target beside IGNORED; None: any
+    # Pixel counts of each number in the training maps [IGNORED] (NumPy) -> the outputs of a pixel [outputs] that score
+    # best if they are the same on all pixels of all images
     constant: Callable[[Any], Any] | None = None
 
 
@@ -106,25 +106,32 @@ PIXELS = Score('pixelaccuracy', 'pixel accuracy')
 ODSF = Score('odsf', 'odsF')
 RMSE = Score('rmse', 'RMSE', percent=False, higher_is_better=False)
 AP = Score('ap', 'AP')
-# The dense tasks that data sets may have, in the order in which they are listed.
+# The dense tasks that data sets may have, in listing order.
 DENSE = ('semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints')
-OUTPUTS = (*MODELS, *DENSE)  # the names of what is scored
+OUTPUTS = (*MODELS, *DENSE)  # names of everything scored
 SCORES = {score.name: score for score in (ACCURACY, MIOU, PIXELS, IOU, ODSF, RMSE, AP)}
 
 
+LAST = 10  # scores are averaged over so many evaluations, and pseudo-labels in studies over so many rounds
+TRIVIAL_NAMES = {'constant': 'constant prediction', 'objects': 'all objects salient'}  # and what messages call them
+GLOBAL_LOSS = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluated: the objective of the clients
+
+
 def split_key(key: str) -> Headline | None:
-    """The inverse of `score_key`; None for a key that is not that of a score of a model or a task."""
+    """Inverts `score_key`; returns None if the key is not a score of a model or a task."""
     output, _, score = key.rpartition('_')
     return Headline(output, SCORES[score]) if output in OUTPUTS and score in SCORES else None
 
 
 def delta_m(scores: Mapping[str, float], reference: Mapping[str, float], higher: Mapping[str, bool]) -> float:
-    """The mean over tasks of the relative gain over the reference, in percent; positive: better.
+    """Computes the mean over tasks of the relative gain over the reference, in percent; positive: better.
 
-    Defined by Maninis et al. (Attentive Single-Tasking of Multiple Tasks, CVPR 2019); M-Fed's Table 2 reports it. All
-    three are by task, else ValueError; `higher`: whether a higher score is the better one.
+    Defined by Maninis et al. (Attentive Single-Tasking of Multiple Tasks, CVPR 2019); M-Fed's Table 2 reports it.
+
+    Args:
+      scores: by task.
+      reference: by task.
+      higher: by task, True if a higher score is better.
     """
-    if not scores.keys() == reference.keys() == higher.keys():
-        raise ValueError(f'tasks differ: {sorted(scores)}, {sorted(reference)}, {sorted(higher)}')
     gains = [(1 if higher[task] else -1) * (scores[task] - reference[task]) / reference[task] for task in scores]
     return 100 * float(np.mean(gains))

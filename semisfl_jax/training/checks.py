@@ -1,6 +1,4 @@
-"""What a run checks while it trains: what a method, which may be a user's, returns, and that numbers are finite."""
-
-from __future__ import annotations
+"""Checks while a run trains: what a method returns, which may be a user's, and that numbers are finite."""
 
 import functools
 import math
@@ -13,20 +11,28 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import tasks as tasks_lib
+from semisfl_jax.base.errors import STOPPED, Diverged, UserError, describe
 from semisfl_jax.config import failures
-from semisfl_jax.core.errors import Diverged, UserError, found
 from semisfl_jax.core.types import MODELS, Algorithm, Array, MethodState, Metrics, Predict
 from semisfl_jax.costs import Clients, RoundCost
 from semisfl_jax.training import checkpoint
 
-TIMES = ('wall_seconds', 'images_per_second')  # the only values that differ between two runs of one experiment
-# What the loop itself writes to a line of metrics.jsonl, beside scores
-WRITTEN = ('round', 'k_s', *RoundCost._fields, *TIMES, 'clients', 'clients_failed', 'fake', 'validation')
-_STOPPED = ': stopped. '
+TIMES = ('wall_seconds', 'images_per_second')  # only these values differ between two runs of one experiment
+MARKS = ('fake', 'validation')  # true in lines whose scores come from such images
+# Keys that the loop itself writes to a line of metrics.jsonl, besides scores
+WRITTEN = ('round', 'k_s', *RoundCost._fields, *TIMES, 'clients', 'clients_failed', *MARKS)
 
 
 def check_algorithm(method: str, algorithm: Algorithm) -> Algorithm:
-    """`algorithm` of a method, with `round` checked while it is traced; its numbers are the same."""
+    """Wraps `algorithm.round` so that tracing it checks what it returns; its numbers stay the same.
+
+    Args:
+      method: name of the method, for error messages.
+      algorithm: the algorithm that the method built.
+
+    Returns:
+      The algorithm with the checked `round`, which raises as `check_round` does.
+    """
 
     @functools.wraps(algorithm.round)
     def round_(key: Array, state: MethodState, *inputs: Any) -> tuple[MethodState, Metrics]:
@@ -47,9 +53,9 @@ def check_round(method: str, before: MethodState, after: MethodState, metrics: M
         if name in WRITTEN or tasks_lib.split_key(name):
             raise UserError(f"method '{method}': the loop itself writes '{name}'; give the metric another name")
         if np.shape(value):
-            raise UserError(f"method '{method}': metric '{name}' is {found(value)}; return a scalar, such as a mean")
+            raise UserError(f"method '{method}': metric '{name}' is {describe(value)}; return a scalar, such as a mean")
     old, new = (
-        {jax.tree_util.keystr(path): found(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
+        {jax.tree_util.keystr(path): describe(leaf) for path, leaf in jax.tree_util.tree_leaves_with_path(state)}
         for state in (before, after)
     )
     for path in old | new:
@@ -61,11 +67,15 @@ def check_round(method: str, before: MethodState, after: MethodState, metrics: M
 
 
 def check_counted(method: str, counted: Any, rounds: int) -> None:
-    """Makes sure that `state.round`, on the host, [R] of several trials, is the number of completed rounds. Learning
-    rates and the keys of draws depend on it.
+    """Checks that `state.round` counts completed rounds: learning rates and the keys of draws depend on it.
+
+    Args:
+      method: name of the method, for error messages.
+      counted: `state.round` on the host, [] or [R] of several trials.
+      rounds: rounds completed.
 
     Raises:
-      UserError: it is not.
+      UserError: the method counts differently.
     """
     if np.any(counted != rounds):
         raise UserError(
@@ -75,10 +85,15 @@ def check_counted(method: str, counted: Any, rounds: int) -> None:
 
 
 def check_predict(method: str, algorithm: Algorithm, task_of: Callable[[str], tasks_lib.Task]) -> Predict:
-    """`algorithm.predict` of a method, with its outputs checked while it is traced.
+    """Wraps `algorithm.predict` so that tracing it checks its outputs.
 
-    Raises:
-      UserError: when called, if outputs have wrong names or shapes, or the headline is none of them.
+    Args:
+      method: name of the method, for error messages.
+      algorithm: the algorithm that the method built.
+      task_of: finds the task of an output.
+
+    Returns:
+      The checked function. It raises UserError if outputs have wrong names or shapes, or lack the headline.
     """
     known = tuple(algorithm.tasks) or MODELS
 
@@ -89,13 +104,13 @@ def check_predict(method: str, algorithm: Algorithm, task_of: Callable[[str], ta
                 f"method '{method}': predict returns outputs {sorted(outputs)}; return a dict of outputs, by some of "
                 f"{', '.join(known)}, with the headline '{algorithm.headline}'"
             )
-        for name, of_models in outputs.items():
+        for name, by_model in outputs.items():
             task = task_of(name)
             wanted = (*images.shape[: 3 if task.dense else 1], task.outputs)
-            for output in of_models if isinstance(of_models, tuple) else (of_models,):
+            for output in by_model if isinstance(by_model, tuple) else (by_model,):
                 if getattr(output, 'shape', None) != wanted:
                     raise UserError(
-                        f"method '{method}': predict returns {found(output)} for '{name}' of {len(images)} images; "
+                        f"method '{method}': predict returns {describe(output)} for '{name}' of {len(images)} images; "
                         f'return {list(wanted)}'
                     )
         return outputs
@@ -103,17 +118,19 @@ def check_predict(method: str, algorithm: Algorithm, task_of: Callable[[str], ta
     return predict
 
 
-def without_advice(message: str) -> str:
-    """The line of a `Diverged` without its advice: 'loss_supervised is nan in round 4'."""
-    return message.partition(_STOPPED)[0]
-
-
 def check_losses(
     prefix: str, folder: Path | None, number: int, measured: Mapping[str, Any], clients: Clients | None
 ) -> None:
-    """Checks the training losses among the metrics of round `number` (1-based).
+    """Checks that the training losses of a round are finite.
 
-    `prefix` begins the error message, `folder` is that of the trial, and `clients` is None in a server-only round.
+    Without clients, or if all were lost, only the supervised losses count.
+
+    Args:
+      prefix: begins the error message.
+      folder: folder of the trial, None if nothing is saved.
+      number: round, 1-based.
+      measured: metrics of the round.
+      clients: participation, None in a server-only round.
 
     Raises:
       Diverged: a loss is NaN or infinite.
@@ -121,27 +138,28 @@ def check_losses(
     every_loss = clients is not None and not failures.lost_all(clients)
     for name, value in measured.items():
         if name.startswith('loss_' if every_loss else 'loss_supervised') and not math.isfinite(value):
-            raise Diverged(f'{prefix}{name} is {value} in round {number}{_STOPPED}{_advice(folder)}')
+            raise Diverged(f'{prefix}{name} is {value} in round {number}{STOPPED}{_advice(folder)}')
 
 
 def check_weights(prefix: str, folder: Path | None, number: int, state: Any) -> None:
-    """As `check_losses`, of the state to be saved after `number` rounds: the last step may have made it non-finite.
+    """Checks, as `check_losses`, the state to be saved after `number` rounds: the last step may have broken it.
 
     Raises:
       Diverged: the state contains NaN or infinity.
     """
     if not _all_finite(state):
-        raise Diverged(f'{prefix}weights are infinite or NaN after round {number}{_STOPPED}{_advice(folder)}')
+        raise Diverged(f'{prefix}weights are infinite or NaN after round {number}{STOPPED}{_advice(folder)}')
 
 
 @jax.jit
 def _all_finite(state: Any) -> jax.Array:
+    """Returns whether all floats of a state are finite."""
     floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
 
 
 def _advice(folder: Path | None) -> str:
-    """What was saved, and what may help."""
+    """Says which checkpoint is kept, and what may help."""
     advice = 'a lower config.lr (or a higher config.temperature) may help'
     if folder is None:
         return advice[0].upper() + advice[1:]

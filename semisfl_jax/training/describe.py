@@ -1,6 +1,4 @@
-"""What a run is, in the few lines that are printed before it."""
-
-from __future__ import annotations
+"""Describes a run in the few lines that are printed before it starts."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -8,8 +6,8 @@ from typing import Any
 import jax
 from ml_collections import ConfigDict
 
+from semisfl_jax.base.errors import count, size
 from semisfl_jax.core import trees
-from semisfl_jax.core.errors import count, size
 from semisfl_jax.core.state import trainable
 from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
@@ -20,8 +18,13 @@ _PSEUDO_LABELS = {
 }
 
 
-def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[str]:
-    """A description of a run of these trials, usually one, in a few lines; so many devices divide them."""
+def describe(trials: Sequence[Experiment], devices: int = 1) -> list[str]:
+    """Describes a run in a few lines.
+
+    Args:
+      trials: [R], usually one.
+      devices: number of devices that divide the clients of one trial, or several trials.
+    """
     experiment = trials[0]
     config, dataset, partition = experiment.config, experiment.dataset, experiment.partition
     height, width, channels = dataset.train_images.shape[1:]
@@ -38,23 +41,26 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
         clients = f'{partition.num_clients} clients, '
         clients += describe_clients([trial.partition for trial in trials], config.data.client_labels == -1)
         clients += f', {config.federation.num_active} active in a round'
-    parameters = sum(leaf.size for leaf in jax.tree.leaves(trainable(experiment.state_shapes.student)))
+    weights = trainable(experiment.state_shapes.student)
+    parameters = f'{sum(leaf.size for leaf in jax.tree.leaves(weights)):,} parameters{" of all tasks" if tasks else ""}'
+    for side, piece in (('BELOW', weights.bottom), ('ABOVE', weights.top)):
+        parameters += '' if jax.tree.leaves(piece) else f' (NONE {side} THE CUT)'
     device = jax.devices()[0]
-    devices = f', {experiment.mesh.size} of them' if experiment.mesh else ''
-    devices += f', {devices_of_trials} of them, which divide the seeds' if devices_of_trials > 1 else ''
-    devices += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
+    shares = f', {devices} of them' if devices > 1 else ''
+    shares += ', which divide the seeds' if shares and len(trials) > 1 else ''
+    shares += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
         f'algorithm  {config.algorithm}, {count(config.rounds, "round")}, {seeds}',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
         f'split      {labeled} at the server; {clients}, {_origin(config, len(trials))}',
-        f'model      {config.model.name}, {parameters:,} parameters{" of all tasks" if tasks else ""}',
-        f'device     {device.platform} ({device.device_kind}){devices}',
+        f'model      {config.model.name}, {parameters}',
+        f'device     {device.platform} ({device.device_kind}){shares}',
     ]
-    if kept := trees.nbytes(getattr(experiment.state_shapes, 'clients', ())):
-        each, total = size(kept / partition.num_clients), size(kept * len(trials))
+    if nbytes := trees.nbytes(getattr(experiment.state_shapes, 'clients', ())):
+        each, total = size(nbytes / partition.num_clients), size(nbytes * len(trials))
         lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
-    if experiment.costs.price is None:
+    if experiment.method.price is None:
         lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
     if warning := _PSEUDO_LABELS.get(config.pseudo_labels):
         lines.insert(0, f'*** {warning} (pseudo_labels={config.pseudo_labels}) ***')
@@ -64,7 +70,7 @@ def describe(trials: Sequence[Experiment], devices_of_trials: int = 1) -> list[s
 
 
 def _evaluated(experiment: Experiment) -> str:
-    """'10,000 test', and whatever is held out."""
+    """Counts the evaluated images, '10,000 test', and those that are held out."""
     held_out, split = len(experiment.partition.validation_index), experiment.dataset.eval_split
     if split == 'validation':
         return f'(held out of them) {held_out:,} VALIDATION'
@@ -73,7 +79,7 @@ def _evaluated(experiment: Experiment) -> str:
 
 
 def _origin(config: ConfigDict, trials: int) -> str:
-    """Where the split of these trials comes from."""
+    """Says where the split of the trials comes from."""
     if config.data.partition_file:
         return f'the split of {config.data.partition_file}'
     if config.data.partition_seed != -1:
@@ -82,7 +88,12 @@ def _origin(config: ConfigDict, trials: int) -> str:
 
 
 def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
-    """By which rules the clients of all trials got their images, and how many: 'uniform, 139 to 140 images each'."""
+    """Describes how the clients of all trials got their images, and how many: 'uniform, 139 to 140 images each'.
+
+    Args:
+      partitions: [R] splits, all by the same rule.
+      all_labels: whether clients know the labels of all their images.
+    """
     first = partitions[0]
     settings = first.settings
     parts = [_rule(settings), f'{_range(len(rows) for split in partitions for rows in split.client_index)} images each']
@@ -101,14 +112,14 @@ def describe_clients(partitions: Sequence[Partition], all_labels: bool) -> str:
 
 
 def _rule(settings: Mapping[str, Any]) -> str:
-    """A rule and its parameter: 'dirichlet(alpha=0.1)', 'classes(2 per client)'."""
-    rule = settings.get('partition', 'a rule of its own')  # a file may have none
+    """Names a rule and its parameter: 'dirichlet(alpha=0.1)', 'classes(2 per client)'."""
+    rule = settings.get('partition', 'a rule of its own')  # the split's file may name none
     if rule == 'classes':
         return f'classes({settings["classes_per_client"]} per client)'
     return f'{rule}(alpha={settings.get("alpha")})' if rule.startswith('dirichlet') else rule
 
 
 def _range(numbers: Iterable[int]) -> str:
-    """'139 to 140', or '140'."""
+    """Formats the range of some numbers: '139 to 140', or '140'."""
     counts = sorted(set(numbers))
     return f'{counts[0]:,}' if len(counts) == 1 else f'{counts[0]:,} to {counts[-1]:,}'

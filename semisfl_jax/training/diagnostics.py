@@ -1,15 +1,15 @@
 """Arrays about the pseudo-labels, queue and models of a run, written to the workdir in addition to the metrics.
 
 Every `config.diagnostics_every` rounds, and after the last one, a file `diagnostics/round_000100.npz` is written. It is
-computed separately from the round, from the state after it, and does not affect the numbers of the run. All entries
-that are not names, except `distance` and `norm`, are counts, from which `class_rates` and `client_rates` follow.
-Letters as in `types`; row or column K of true classes is for images of unknown class. MODEL is each of `types.MODELS`
-that the method has.
+computed from the state after the round, apart from the round itself, so it does not affect the numbers of the run. All
+entries that are not names, except `distance` and `norm`, are counts; `class_rates` and `client_rates` derive rates from
+them. Letters as in `types`; row or column K of true classes is for images of unknown class. MODEL is each of
+`types.MODELS` that the method has.
 
     round            []              rounds completed
     unlabeled        [N, K+1]        unlabeled images of each client by class; all its images if it knows all labels
-    MODEL_confident  [N, K+1, K]     of those, the confident pseudo-labels: client, true class, label. All images of all
-                                     clients, in separately drawn weak views, labeled in evaluation mode, whatever
+    MODEL_confident  [N, K+1, K]     confident pseudo-labels of those images: client, true class, label. All images of
+                                     all clients, in separately drawn weak views, labeled in evaluation mode, whatever
                                      `pseudo_labels` is
     MODEL_test       [K, K]          test images: true class, predicted class
     agreement        [K, K]          test images: class predicted by the teacher, by the student
@@ -22,16 +22,14 @@ that the method has.
     norm             [3]             Euclidean norm of the student's parameters
     eval_split       []              'validation' if the "test images" are validation images; otherwise absent
 
-In SemiSFL the teacher after a round is the one that labeled during it; the labeling models and times of other methods
-are given in their own documentation.
+In SemiSFL the teacher after a round is the one that labeled during it. Other methods document which model labels, and
+when.
 
-`agreement`, `pieces`, `distance` and `norm` are present for methods with a teacher, the queue entries for methods with
-a queue. With `client_teacher_ema` the labels in the queue depend on how each client trained, and with a labeler that
-keeps something of clients on what it had kept; they cannot be recomputed afterwards, so the queue is left out. So it is
+Methods with a teacher have `agreement`, `pieces`, `distance` and `norm`; methods with a queue have the queue entries.
+With `client_teacher_ema`, the labels in the queue depend on how each client trained; with a labeler that keeps a state
+of clients, on what it had kept. Neither can be recomputed afterwards, so the queue is left out. It is also left out
 with `pseudo_labels` 'none', where keys of clients have no class.
 """
-
-from __future__ import annotations
 
 import io
 import os
@@ -44,10 +42,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data
-from semisfl_jax.core import State, file_io, machine, queue, rng, sampling
+from semisfl_jax.base import file_io, machine
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.core import State, queue, rng, sampling
 from semisfl_jax.core import cross_entity as cross_entity_phase
 from semisfl_jax.core import supervised as supervised_phase
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.losses import References
 from semisfl_jax.core.queue import Queue, Ring
@@ -63,7 +62,7 @@ Arrays = dict[str, np.ndarray]
 
 
 def rounds_written(folder: Path) -> list[int]:
-    """The rounds for which the workdir `folder` holds diagnostics, ascending."""
+    """Lists the rounds for which the workdir `folder` holds diagnostics, ascending."""
     names = (path.stem.removeprefix('round_') for path in (folder / 'diagnostics').glob('round_*.npz'))
     return sorted(int(name) for name in names if name.isascii() and name.isdigit())
 
@@ -71,7 +70,7 @@ def rounds_written(folder: Path) -> list[int]:
 def save(folder: Path, round_number: int, arrays: dict[str, np.ndarray]) -> None:
     """Writes the diagnostics after `round_number` rounds into the workdir `folder`. Equal arrays give equal bytes."""
     path = _path(folder, round_number)
-    path.parent.mkdir(exist_ok=True)
+    file_io.make_folder(path.parent)
     written = io.BytesIO()
     np.savez_compressed(written, **arrays)  # type: ignore[arg-type]  # allow_pickle=False came with NumPy 2.2
     file_io.write(path, written.getvalue())
@@ -85,11 +84,10 @@ def load(folder: str | os.PathLike, round_number: int) -> dict[str, np.ndarray]:
     """
     path = _path(file_io.expand_home(folder, 'the run'), round_number)
     try:
-        with path.open('rb') as file, np.load(file, allow_pickle=False) as entries:
-            return {name: entries[name] for name in entries.files}
+        return file_io.read_npz(path)
     except FileNotFoundError as error:
         raise UserError(f'there are no diagnostics {path}; run with --config.diagnostics_every=ROUNDS') from error
-    except Exception as error:  # NumPy and zipfile raise a dozen types for a damaged file
+    except Exception as error:  # NumPy and zipfile raise a dozen types of error for a damaged file
         raise UserError(f'{path} cannot be read ({error}); delete it') from error
 
 
@@ -117,13 +115,15 @@ class Rates(NamedTuple):
 def count_labels(
     groups: np.ndarray, truth: np.ndarray, labels: np.ndarray, counted: np.ndarray, size: int, classes: int
 ) -> np.ndarray:
-    """How often each of K labels was given to each true class, within each group, such as the images of a client.
+    """Counts how often each true class got each of K labels, within each group, such as the images of a client.
 
     Args:
       groups: [T] in 0 .. size - 1.
       truth: [T] true classes, -1 if unknown.
       labels: [T] in 0 .. K - 1.
       counted: [T] bool.
+      size: number of groups.
+      classes: K.
 
     Returns:
       [size, K + 1, K] int32: group, true class (K for unknown), label.
@@ -134,8 +134,13 @@ def count_labels(
 
 
 def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, classes: int) -> tuple[np.ndarray, int]:
-    """The composition of one level of the queue, from labels [Q], -1 in an empty slot, confident [Q] bool, and true
-    classes [Q], -1 if unknown.
+    """Counts the slots of one level of the queue.
+
+    Args:
+      labels: [Q], -1 in an empty slot.
+      confident: [Q] bool.
+      truth: [Q] true classes, -1 if unknown.
+      classes: K.
 
     Returns:
       [2, K + 1, K] int32: not confident or confident, true class (K for unknown), label; and the number of empty slots.
@@ -145,14 +150,22 @@ def count_slots(labels: np.ndarray, confident: np.ndarray, truth: np.ndarray, cl
 
 
 def class_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """Rates by true class, [K], from `MODEL_confident` [N, K + 1, K] and `unlabeled` [N, K + 1] of a file."""
+    """Computes rates by true class.
+
+    Args:
+      confident: [N, K + 1, K], `MODEL_confident` of a file.
+      unlabeled: [N, K + 1], `unlabeled` of a file.
+
+    Returns:
+      Rates [K].
+    """
     labels, images = confident.sum(axis=0)[:-1], unlabeled.sum(axis=0)[:-1]
-    given = labels.sum(axis=1)
-    return Rates(_ratio(given, images), _ratio(np.diagonal(labels), given))
+    confident_images = labels.sum(axis=1)
+    return Rates(_ratio(confident_images, images), _ratio(np.diagonal(labels), confident_images))
 
 
 def client_rates(confident: np.ndarray, unlabeled: np.ndarray) -> Rates:
-    """Rates by client, [N]; arguments as in `class_rates`. Images of unknown class count only in the mask rate."""
+    """Computes rates by client, [N], as `class_rates`; images of unknown class count only in the mask rate."""
     evaluable = confident[:, :-1]
     correct = np.diagonal(evaluable, axis1=1, axis2=2).sum(axis=1)
     return Rates(
@@ -170,6 +183,10 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Experiment, Any, int, int], Arrays]:
     """Builds the diagnostics of a run from one of its trials, which all share the programs; compiled on first use.
+
+    Args:
+      experiment: a trial of the run.
+      jit: compiles, as `machine.jit`.
 
     Returns:
       diagnose(trial, state, number, k_s) -> the arrays listed in the module docstring. `state` is that after round
@@ -204,23 +221,33 @@ def build(experiment: Experiment, jit: Callable = machine.jit) -> Callable[[Expe
 
 
 def map_batches(trial: Experiment, images: np.ndarray, rows: np.ndarray, function: Callable[[int, Array], Any]) -> Any:
-    """What `function` of a number and a batch [B, H, W, C] returns for `rows` of `images`, joined on the host."""
+    """Applies a function to images in batches, and joins the results on the host.
+
+    Args:
+      trial: sets the batch size and the devices.
+      images: [n, H, W, C].
+      rows: rows of `images` to use.
+      function: takes the number of a batch and its images [B, H, W, C]; returns arrays [B, ...].
+
+    Returns:
+      The result of `function` for every row.
+    """
     size, parts = min(trial.config.eval_batch_size, len(rows)), []
     for number, start in enumerate(range(0, len(rows), size)):
-        part = np.resize(rows[start : start + size], size)  # the last one is filled up
-        batch = core.replicate(trial.mesh, images[part])
+        part = np.resize(rows[start : start + size], size)  # repeats rows to fill the last one
+        batch = core.clients.replicate(trial.mesh, images[part])
         parts.append(jax.device_get(function(number, batch)))
     return jax.tree.map(lambda *values: np.concatenate(values)[: len(rows)], *parts)
 
 
 def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) -> Arrays:
-    """`unlabeled` and `MODEL_confident`."""
+    """Computes `unlabeled` and `MODEL_confident`."""
     dataset, held = trial.dataset, trial.partition.client_index
     rows, owner = np.concatenate(held), np.repeat(np.arange(len(held)), [len(client_rows) for client_rows in held])
     truth, key = dataset.train_labels[rows], rng.fold(rng.root(trial.config.seed), 'diagnostics', number)
 
     def guess_batch(batch: int, images: Array) -> Any:
-        return guess(state, core.replicate(trial.mesh, rng.fold(key, batch)), images)
+        return guess(state, core.clients.replicate(trial.mesh, rng.fold(key, batch)), images)
 
     def count(labels: np.ndarray, counted: np.ndarray) -> np.ndarray:
         return count_labels(owner, truth, labels, counted, len(held), dataset.num_classes)
@@ -231,7 +258,7 @@ def _pseudo_labels(trial: Experiment, guess: Callable, state: Any, number: int) 
 
 
 def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays:
-    """`MODEL_test` and `agreement`."""
+    """Computes `MODEL_test` and `agreement`."""
     dataset, rows = trial.dataset, np.arange(len(trial.dataset.test_labels))
     predicted = map_batches(trial, dataset.test_images, rows, lambda _, images: classify(state, images))
 
@@ -248,13 +275,13 @@ def _on_test_images(trial: Experiment, classify: Callable, state: Any) -> Arrays
 
 
 def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callable[..., Arrays] | None:
-    """`queue_levels`, `queue` and `queue_empty`, or None if they cannot be recomputed or there is no queue."""
+    """Builds `queue_levels`, `queue` and `queue_empty`; None if they cannot be recomputed or there is no queue."""
     hparams, federation = experiment.hparams, experiment.config.federation
     shapes = experiment.state_shapes
     unknown = hparams.client_teacher_ema or jax.tree.leaves(shapes.clients) or hparams.pseudo_labels == 'none'
     if unknown or not jax.tree.leaves(shapes.queue):
         return None
-    client_map = core.client_map(federation.client_chunk, federation.client_map)
+    client_map = core.clients.client_map(federation.client_chunk, federation.client_map)
     run = jit(build_replay(experiment.model, views, hparams, client_map))
 
     def queued(trial: Experiment, state: Any, number: int, k_s: int) -> Arrays:
@@ -274,17 +301,17 @@ def _build_queue(experiment: Experiment, views: Views, jit: Callable) -> Callabl
 
 
 def _round_inputs(trial: Experiment, index: int) -> tuple[Federation, Cohort]:
-    """Federation and cohort of round `index` (0-based), not divided over devices."""
+    """Returns federation and cohort of round `index` (0-based), not divided over devices."""
     federation, (cohort, _) = trial.federation, next(inputs.cohorts(trial, index))
     cohort = jax.tree.map(lambda x: x[: trial.config.federation.num_active], cohort)  # without padding
     if isinstance(federation, data.HostFederation):
         streamed = federation.streamed(inputs.rows(trial, cohort), trial.method.reads)
-        federation = core.replicate(trial.mesh, streamed)
-    return federation, core.replicate(trial.mesh, cohort)
+        federation = core.clients.replicate(trial.mesh, streamed)
+    return federation, core.clients.replicate(trial.mesh, cohort)
 
 
 def _gap(state: Any) -> tuple[Array, Array]:
-    """Distance of teacher and student parameters, and norm of the student's, [3] each: bottom, top, projection head."""
+    """Computes distance of teacher and student, and norm of the student, [3] each: bottom, top, projection head."""
     student, teacher = trainable(state.student), trainable(state.teacher)
     difference = jax.tree.map(jnp.subtract, student, teacher)
 
@@ -297,16 +324,22 @@ def _gap(state: Any) -> tuple[Array, Array]:
 
 # --- the content of the queue before it was emptied, from the state after the round
 #
-# The labels of the supervised phase are those of the images it drew. The cross-entity phase does not change the
-# teacher, so its labels for the weak views of an iteration can be recomputed by a forward pass, without training: same
-# images, same views, same weights, equal up to rounding at the threshold. True classes take the place of the keys, and
-# the queue's own code determines what remains in it.
+# The supervised phase uses the labels of the images it drew. The cross-entity phase does not change the teacher, so a
+# forward pass without training recomputes its labels for the weak views of an iteration: same images, same views, same
+# weights, equal up to rounding at the threshold. True classes take the place of the keys, and the queue's own code
+# decides what remains in it.
 
 
 def build_replay(
     model: SplitModel, views: Views, hparams: HParams, client_map: Callable = jax.vmap
 ) -> Callable[..., tuple[Ring, ...]]:
-    """Builds the replay of SemiSFL's queue, without `client_teacher_ema`; `client_map` has the meaning of `jax.vmap`.
+    """Builds the replay of SemiSFL's queue, without `client_teacher_ema`.
+
+    Args:
+      model: the split model.
+      views: the augmented views.
+      hparams: of the method.
+      client_map: a function with the meaning of `jax.vmap`.
 
     Returns:
       run(key, state, federation, cohort, k_s []) -> the levels of the queue, with true classes as keys [Q, 1]. `key`,
@@ -324,7 +357,7 @@ def build_replay(
             return seen.push_supervised(note(labels, every, labels, every))
 
         first = state.step - k_s
-        if hparams.pre_rounds and hparams.queue == 'single_ring':  # still holds the keys of all rounds so far
+        if hparams.pre_rounds and hparams.queue == 'single_ring':  # the ring still holds the keys of all rounds so far
             first = jnp.where(state.round <= hparams.pre_rounds + 1, 0, first)
         return jax.lax.fori_loop(first, state.step, remember, queue.build(hparams, width=1))
 

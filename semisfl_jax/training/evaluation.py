@@ -1,6 +1,4 @@
-"""Scores on the test or the validation images, those of trivial predictions, and the objective of the clients."""
-
-from __future__ import annotations
+"""Scores on the test or validation images, scores of trivial predictions, and the objective of the clients."""
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
@@ -11,9 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax import core, data, tasks
-from semisfl_jax.core import machine, sampling
+from semisfl_jax.base import machine
+from semisfl_jax.core import sampling
 from semisfl_jax.core.hparams import HParams
-from semisfl_jax.core.types import Array
+from semisfl_jax.core.types import Array, Predict
 from semisfl_jax.data import maps
 from semisfl_jax.tasks import Task
 from semisfl_jax.training import checks
@@ -28,23 +27,29 @@ class Batches(NamedTuple):
     images: Array  # [n, B, H, W, C] uint8
     truths: dict[str, Array]  # by task, [n, B, ...]
     valid: Array  # [n, B] bool: which rows count
-    sizes: Array | None  # [n, B, 2] int32, height and width of the truths if these are not as large as the images
+    sizes: Array | None  # [n, B, 2] int32, height and width of the truths; None: those of the images
 
 
 def compile_evaluate(
-    predict: Callable[[Any, Array], dict[str, Any]],
-    like: Any,
-    inputs: Any,
-    task_of: Callable[[str], Task],
-    jit: Callable = machine.jit,
+    predict: Predict, like: Any, inputs: Any, task_of: Callable[[str], Task], jit: Callable = machine.jit
 ) -> Callable[[Any, Any], Scores]:
-    """Compiles the evaluation of `predict` for a state and batches like these, arrays or shapes:
-    (batches, state) -> {output: {score: value}}, from exact counts; of several models, the mean and the best."""
+    """Compiles the evaluation of `predict`, from exact counts.
+
+    Args:
+      predict: as `types.Predict`.
+      like: the state, as arrays or shapes.
+      inputs: the batches, as arrays or shapes.
+      task_of: finds the task of an output.
+      jit: compiles, as `machine.jit`.
+
+    Returns:
+      A function (batches, state) -> {output: {score: value}}; of several models, the mean and the best.
+    """
     compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
 
     def evaluate(inputs: Any, state: Any) -> Scores:
         counted = jax.device_get(compiled(state, inputs))
-        return {name: _scores(task_of(name), of_models) for name, of_models in counted.items()}
+        return {name: _scores(task_of(name), counts) for name, counts in counted.items()}
 
     return evaluate
 
@@ -56,31 +61,40 @@ def batched(
     place: Callable[[np.ndarray], Array],
     sizes: np.ndarray | None = None,
 ) -> Batches:
-    """Images [T, H, W, C] uint8 and truths [T, ...] by task, in batches of B, of which the last is filled with rows
-    that do not count. `place` puts an array on the devices of the state; `sizes` as in `Batches`, [T, 2]."""
+    """Arranges images and truths in batches, of which the last is filled with rows that do not count.
+
+    Args:
+      images: [T, H, W, C] uint8.
+      truth: [T, ...] by task.
+      batch_size: B, or T if that is smaller.
+      place: puts an array on the devices of the state.
+      sizes: [T, 2] as in `Batches`.
+
+    Returns:
+      The batches.
+    """
     count = len(images)
     shape = -(-count // min(batch_size, count)), min(batch_size, count)
     filled = np.arange(shape[0] * shape[1]) % count
 
-    def of_rows(rows: np.ndarray) -> Array:
+    def arrange(rows: np.ndarray) -> Array:
         return place(rows[filled].reshape(*shape, *rows.shape[1:]))
 
-    truths = {name: of_rows(rows) for name, rows in truth.items()}
     valid = place((np.arange(len(filled)) < count).reshape(shape))
-    return Batches(of_rows(images), truths, valid, None if sizes is None else of_rows(sizes))
+    return Batches(arrange(images), jax.tree.map(arrange, dict(truth)), valid, jax.tree.map(arrange, sizes))
 
 
-def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[[str], Task]) -> Callable:
-    """The function that `compile_evaluate` compiles: (state, batches) -> counts."""
+def counting(predict: Predict, task_of: Callable[[str], Task]) -> Callable:
+    """Builds the function that `compile_evaluate` compiles: (state, batches) -> counts of each model, by output."""
 
     def counts(state: Any, inputs: Batches) -> dict[str, list[Any]]:
         def one(batch: Batches) -> dict[str, list[Any]]:
             counted = {}
             for name, outputs in predict(state, batch.images).items():
                 task = task_of(name)
-                of_batch = batch.truths[task.name], batch.valid, batch.sizes
-                of_models = outputs if isinstance(outputs, tuple) else (outputs,)
-                counted[name] = [task.scorer.count(x, *of_batch) for x in of_models]
+                compared = batch.truths[task.name], batch.valid, batch.sizes
+                by_model = outputs if isinstance(outputs, tuple) else (outputs,)
+                counted[name] = [task.scorer.count(x, *compared) for x in by_model]
             return counted
 
         return jax.lax.map(one, inputs)
@@ -89,80 +103,83 @@ def counting(predict: Callable[[Any, Array], dict[str, Any]], task_of: Callable[
 
 
 def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
-    """Of one model; of several, the mean of each score and, beside it, the best of the one that counts."""
-    of_models = [task.scorer.finish(count) for count in counts]
-    if len(of_models) == 1:
-        return of_models[0]
-    means = {name: float(np.mean([scores[name] for scores in of_models])) for name in of_models[0]}
-    values = [scores[task.score.name] for scores in of_models]
+    """Computes the scores of a model; of several, the mean of each score, and the best of the score that counts."""
+    by_model = [task.scorer.finish(count) for count in counts]
+    if len(by_model) == 1:
+        return by_model[0]
+    means = {name: float(np.mean([scores[name] for scores in by_model])) for name in by_model[0]}
+    values = [scores[task.score.name] for scores in by_model]
     return {**means, f'{task.score.name}_best': task.score.best(values)}
 
 
 def evaluated(trials: Sequence[Experiment]) -> list[Any]:
-    """[R] what `batched` returns, on every device, of the images on which each trial is evaluated."""
-    place, size = functools.partial(core.replicate, trials[0].mesh), trials[0].config.eval_batch_size
+    """Returns [R] `Batches` on every device: the images on which each trial is evaluated."""
+    place, size = functools.partial(core.clients.replicate, trials[0].mesh), trials[0].config.eval_batch_size
 
-    def of_trial(trial: Experiment) -> Any:
+    def arrange(trial: Experiment) -> Any:
         return batched(trial.dataset.test_images, trial.test_truth, size, place, trial.dataset.test_sizes)
 
-    return _of_each(trials, of_trial)
+    return _per_trial(trials, arrange)
 
 
-def _of_each(trials: Sequence[Experiment], make: Callable[[Experiment], Any]) -> list[Any]:
-    """[R] what `make` makes of each trial; one copy of it if all are evaluated on the test images."""
+def _per_trial(trials: Sequence[Experiment], make: Callable[[Experiment], Any]) -> list[Any]:
+    """Calls `make` for every trial [R], or once for all if they are evaluated on the test images."""
     if trials[0].dataset.eval_split == 'test':
         return [make(trials[0])] * len(trials)
     return [make(trial) for trial in trials]
 
 
 def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
-    """Compiles the evaluation of R trials once, on images from `evaluated`; [R] functions of the state of each.
+    """Compiles the evaluation of R trials once.
+
+    Args:
+      trials: [R].
+      images: [R] from `evaluated`.
+
+    Returns:
+      [R] functions from the state of a trial to its scores.
 
     Raises:
       UserError: the method returns no outputs of their tasks.
     """
     first = trials[0]
     predict = checks.check_predict(first.method.name, first.algorithm, first.task_of)
-    state = core.like(first.mesh, first.state_shapes)
+    state = core.clients.like(first.mesh, first.state_shapes)
     evaluate = compile_evaluate(predict, state, images[0], first.task_of, compile_with(first.config))
-    return [functools.partial(evaluate, of_trial) for of_trial in images]
+    return [functools.partial(evaluate, batches) for batches in images]
 
 
-# Trivial predictions of dense tasks: what a model scores counts from there.
-#
-# `constant`: the same outputs on all pixels of all images, those that score best (`Task.constant`). `objects`: in
-# saliency, all objects are salient: the pixels whose true class in `semseg` is not 0.
-
-TRIVIAL_NAMES = {'constant': 'constant prediction', 'objects': 'all objects salient'}  # with what messages call them
 SURE = 20.0  # a logit whose probability is 1 to float32
 
 
 def constants(experiment: Experiment) -> dict[str, np.ndarray]:
-    """The `Task.constant` [outputs] of every task that has one, by output; from the maps that its clients hold."""
+    """Computes the `Task.constant` [outputs] of every task that has one, by output, from the maps of its clients."""
     names, pixels = experiment.config.data.tasks, {}
     for output, task in experiment.algorithm.tasks.items():
         if task.constant:
             held = experiment.partition.client_index[names.index(task.name) :: len(names)]
-            rows = np.unique(np.concatenate(held))
-            pixels[output] = task.constant(count_pixels(experiment.dataset.targets[task.name].train, rows))
+            counts = np.zeros(256, np.int64)  # of the pixels of each number
+            for row in np.unique(np.concatenate(held)):  # all at once would take eight times their memory
+                counts += np.bincount(experiment.dataset.targets[task.name].train[row].ravel(), minlength=256)
+            pixels[output] = task.constant(counts[: tasks.IGNORED])
     return pixels
 
 
-def count_pixels(maps: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """How many pixels of the maps [n, H, W] uint8 at `rows` have each number: [IGNORED] int64, without IGNORED."""
-    total = np.zeros(256, np.int64)
-    for row in rows:  # all at once would take eight times their memory
-        total += np.bincount(maps[row].ravel(), minlength=256)
-    return total[: tasks.IGNORED]
-
-
 def predict_constants(pixels: Mapping[str, Array], images: Array) -> dict[str, Any]:
-    """As `types.Predict`, with `constants` for a state: {output: [B, H, W, outputs]}."""
+    """Predicts the same outputs for every pixel; a `types.Predict` with `constants` for a state.
+
+    Args:
+      pixels: [outputs] by output.
+      images: [B, H, W, C].
+
+    Returns:
+      {output: [B, H, W, outputs]}.
+    """
     return {name: jnp.broadcast_to(pixel, (*images.shape[:3], len(pixel))) for name, pixel in pixels.items()}
 
 
 def object_maps(experiment: Experiment) -> np.ndarray:
-    """What `predict_objects` takes for the images on which the experiment is evaluated, [n, H, W, 1] uint8."""
+    """Returns the `maps` that `predict_objects` takes for the images of the evaluation, [n, H, W, 1] uint8."""
     dataset = experiment.dataset
     targets = dataset.targets['semseg']
     if dataset.test_sizes is None:
@@ -173,15 +190,33 @@ def object_maps(experiment: Experiment) -> np.ndarray:
 
 
 def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
-    """As `types.Predict`, of the classes [B, H, W, 1] in place of images, and no state."""
+    """Predicts that all objects are salient; a `types.Predict` that takes classes in place of images.
+
+    Args:
+      state: ignored.
+      maps: [B, H, W, 1] true classes.
+
+    Returns:
+      {'saliency': logits [B, H, W, 1]}.
+    """
     return {'saliency': jnp.where((maps > 0) & (maps != tasks.IGNORED), SURE, -SURE)}
 
 
 def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[dict[str, dict[str, float]]]:
-    """[R] the scores of the trivial predictions of dense tasks: {one of TRIVIAL_NAMES: {key of a score: value}}, on
-    images from `evaluated`."""
+    """Computes the scores of the trivial predictions of dense tasks, a baseline for those of models.
+
+    'constant' predicts the outputs that score best if all pixels of all images get the same (`Task.constant`). In
+    saliency, 'objects' predicts that all objects are salient: the pixels whose true class in `semseg` is not 0.
+
+    Args:
+      trials: [R].
+      images: [R] from `evaluated`.
+
+    Returns:
+      [R], {one of tasks.TRIVIAL_NAMES: {key of a score: value}}.
+    """
     first, jit = trials[0], compile_with(trials[0].config)
-    place = functools.partial(core.replicate, first.mesh)
+    place = functools.partial(core.clients.replicate, first.mesh)
 
     def scored(predict: Callable, states: Sequence[Any], inputs: Sequence[Any]) -> list[dict[str, float]]:
         evaluate = compile_evaluate(predict, states[0], inputs[0], first.task_of, jit)
@@ -191,28 +226,34 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
             for scores in map(evaluate, inputs, states)
         ]
 
-    found: dict[str, list[dict[str, float]]] = {}
+    by_name: dict[str, list[dict[str, float]]] = {}
     if first.algorithm.tasks:
         pixels = [jax.tree.map(place, constants(trial)) for trial in trials]
-        found['constant'] = scored(predict_constants, pixels, images)
+        by_name['constant'] = scored(predict_constants, pixels, images)
     if 'saliency' in first.algorithm.tasks and 'semseg' in first.dataset.targets:
         size = first.config.eval_batch_size
-        maps = _of_each(trials, lambda trial: batched(object_maps(trial), {}, size, place).images)
-        inputs = [of_trial._replace(images=of_maps) for of_maps, of_trial in zip(maps, images, strict=True)]
-        found['objects'] = scored(predict_objects, [()] * len(trials), inputs)
-    return [{name: of_trials[r] for name, of_trials in found.items()} for r in range(len(trials))]
+        maps = _per_trial(trials, lambda trial: batched(object_maps(trial), {}, size, place).images)
+        inputs = [batches._replace(images=true_classes) for batches, true_classes in zip(images, maps, strict=True)]
+        by_name['objects'] = scored(predict_objects, [()] * len(trials), inputs)
+    return [{name: scores[r] for name, scores in by_name.items()} for r in range(len(trials))]
 
 
 # The objective that clients minimize together, of the server's model over all of their images.
-
-GLOBAL_LOSS = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluated
 
 
 def global_loss_weights(
     partition: data.Partition, held: np.ndarray, all_labels: bool, hparams: HParams
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The objective as a weighted sum over images: F = sum_k w_k F_k, where F_k is the mean loss of the labeled images
-    of client k plus that of its unlabeled ones, and w_k its weight in the average. `held` [2, N] counts both.
+    """Expresses the objective of the clients as a weighted sum over images.
+
+    It is F = sum_k w_k F_k, where F_k is the mean loss of the labeled images of client k plus that of its unlabeled
+    images, and w_k its weight in the average.
+
+    Args:
+      partition: the images that each client holds.
+      held: [2, N] number of unlabeled and labeled images of each client.
+      all_labels: whether clients know the labels of all their images.
+      hparams: of the method.
 
     Returns:
       Rows of the training set [R], and the weight of each as a labeled and as an unlabeled image, [R, 2].
@@ -224,15 +265,18 @@ def global_loss_weights(
     unlabeled = partition.client_index if hparams.labeled_rows < hparams.batch_size else ()
     rows, weight = [], []
     for column, kind in enumerate((labeled if hparams.labeled_rows else (), unlabeled)):
-        for w, own in zip(share / max(share.sum(), 1), kind, strict=False):
-            rows.append(own)
-            weight.append(np.eye(2)[np.full(len(own), column)] * w / max(len(own), 1))
+        for w, client_rows in zip(share / max(share.sum(), 1), kind, strict=False):
+            rows.append(client_rows)
+            weight.append(np.eye(2)[np.full(len(client_rows), column)] * w / max(len(client_rows), 1))
     return np.concatenate(rows).astype(np.int64), np.concatenate(weight)
 
 
 def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], float]]:
-    """Compiles the objective of R trials once: [R] functions, state of the trial -> F; [] if the method does not say
-    what its clients minimize. Images go to the device in batches, wherever those of the rounds are."""
+    """Compiles the objective of R trials once; images move to the device in batches, wherever those of the rounds are.
+
+    Returns:
+      [R] functions, state of the trial -> F; [] if the method does not say what its clients minimize.
+    """
     first = trials[0]
     losses, config = first.algorithm.client_losses, first.config
     if losses is None:
@@ -242,9 +286,9 @@ def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], floa
         return jnp.sum(weight * jnp.stack(losses(state, images, labels), axis=1))
 
     all_labels, dataset = config.data.client_labels == -1, first.dataset
-    place = functools.partial(core.replicate, first.mesh)
-    held = [global_loss_weights(trial.partition, trial.held, all_labels, trial.hparams) for trial in trials]
-    size = min(config.eval_batch_size, len(held[0][0]))
+    place = functools.partial(core.clients.replicate, first.mesh)
+    weighted = [global_loss_weights(trial.partition, trial.held, all_labels, trial.hparams) for trial in trials]
+    size = min(config.eval_batch_size, len(weighted[0][0]))
 
     def part(rows: np.ndarray, weight: np.ndarray, start: int) -> tuple[np.ndarray, ...]:
         """Images, labels and weights of a batch; the last one repeats images, with weight 0."""
@@ -253,11 +297,11 @@ def build_global_loss(trials: Sequence[Experiment]) -> list[Callable[[Any], floa
         weights[: len(rows) - start] = weight[start : start + size]
         return dataset.train_images[batch], dataset.train_labels[batch], weights
 
-    arguments = core.like(first.mesh, (first.state_shapes, *part(*held[0], 0)))
+    arguments = core.clients.like(first.mesh, (first.state_shapes, *part(*weighted[0], 0)))
     compiled = compile_with(config)(batch_loss).lower(*arguments).compile()
 
     def measure(rows: np.ndarray, weight: np.ndarray, state: Any) -> float:
         sums = [compiled(state, *map(place, part(rows, weight, start))) for start in range(0, len(rows), size)]
         return float(np.sum(jax.device_get(sums), dtype=np.float64))
 
-    return [functools.partial(measure, *of_trial) for of_trial in held]
+    return [functools.partial(measure, *rows_and_weights) for rows_and_weights in weighted]

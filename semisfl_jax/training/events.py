@@ -1,6 +1,4 @@
-"""What a run reports while it trains. A listener is a function of these events; `console` is the command's."""
-
-from __future__ import annotations
+"""The events that a run reports while it trains. A listener is a function of them; `console` is the command's."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -11,17 +9,16 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from tqdm import tqdm
 
-from semisfl_jax.core.errors import count
+from semisfl_jax.base.errors import count
 from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.tasks import Headline
 from semisfl_jax.training import metrics
-from semisfl_jax.training.metrics import RunTotals
 
 
 class Described(NamedTuple):
     """The experiment was built."""
 
-    lines: list[str]  # about algorithm, data, split, model and device
+    lines: list[str]  # on algorithm, data, split, model and device
     folder: Path | None  # of the outputs
 
 
@@ -38,7 +35,7 @@ class Compiling(NamedTuple):
 
 
 class Compiled(NamedTuple):
-    """It was compiled."""
+    """A program was compiled."""
 
     program: str
     seconds: float
@@ -72,7 +69,7 @@ class Snapshot(NamedTuple):
     round: int  # rounds completed
     states: list[Any]  # [R], on the devices
     controllers: list[FrequencyState]  # [R], of K_s
-    totals: list[RunTotals]  # [R]
+    checksums: list[str]  # [R], of the lines of metrics.jsonl
 
 
 class Finished(NamedTuple):
@@ -80,12 +77,10 @@ class Finished(NamedTuple):
 
     summary: dict[str, Any]  # content of summary.json
     folder: Path | None
-    earlier: bool  # it had been finished by an earlier call
+    earlier: bool  # an earlier call finished it
 
 
-Event: TypeAlias = (
-    Described | Resumed | Compiling | Compiled | Started | RoundDone | Diagnosed | Snapshot | Finished
-)  # fmt: skip
+Event: TypeAlias = Described | Resumed | Compiling | Compiled | Started | RoundDone | Diagnosed | Snapshot | Finished
 Listener: TypeAlias = Callable[[Event], None]
 
 
@@ -94,14 +89,16 @@ _LOSSES = {'sup': 'loss_supervised', 'cons': 'loss_consistency', 'clust': 'loss_
 
 
 class Progress:
-    """Shows losses, the headline score, K_s and the time remaining: in a bar on a terminal, elsewhere in lines, for
-    each evaluation and now and then between them."""
+    """Shows losses, the headline score, K_s and the time remaining.
+
+    In a terminal it is a bar; elsewhere it prints a line after each evaluation, and now and then between them.
+    """
 
     def __init__(self, done: int, rounds: int, headline: Headline):
         self._headline, self._first, self._rounds, self._score = headline, done, rounds, ''
         self._start = self._last_line = time.monotonic()
-        # disable=None: where stderr is no terminal
-        self._bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False, disable=None)
+        # disable=None: no bar where stderr is no terminal
+        self.bar = tqdm(total=rounds, initial=done, unit='round', dynamic_ncols=True, leave=False, disable=None)
 
     def update(self, *trials: dict[str, Any]) -> None:
         """Shows a round, given a line of metrics.jsonl for each trial; all values are means over the trials."""
@@ -115,24 +112,20 @@ class Progress:
             self._score = f'{self._headline.text} {self._headline.score.text(mean(score))} '
         losses = (f'{name} {value:.3f} ' for name, key in _LOSSES.items() if (value := mean(key)) is not None)
         text = f'{"".join(losses)}{self._score}' + (f'K_s {mean("k_s"):g}' if mean('k_s') else '')
-        self._bar.set_postfix_str(text, refresh=False)
-        self._bar.update()
+        self.bar.set_postfix_str(text, refresh=False)
+        self.bar.update()
         now = time.monotonic()
-        if self._bar.disable and (score in trials[0] or now - self._last_line >= _SECONDS_BETWEEN_LINES):
+        if self.bar.disable and (score in trials[0] or now - self._last_line >= _SECONDS_BETWEEN_LINES):
             remaining, self._last_line = (now - self._start) / (done - self._first) * (self._rounds - done), now
             print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(remaining)} left', flush=True)
-
-    def close(self) -> None:
-        """Removes the bar from the screen."""
-        self._bar.close()
-
-
-# The listener of the command: prints what a run reports, and shows its progress.
 
 
 @contextmanager
 def console() -> Iterator[Listener]:
-    """A listener that prints to stdout. At the end of the block, the progress bar is removed."""
+    """Yields the listener of the command, which prints what a run reports, and shows its progress.
+
+    At the end of the block, it removes the progress bar.
+    """
     progress = None
 
     def listen(event: Event) -> None:
@@ -153,7 +146,7 @@ def console() -> Iterator[Listener]:
                     progress.update(*records)
             case Finished(content, folder, earlier):
                 if progress:
-                    progress.close()
+                    progress.bar.close()
                 if earlier:
                     print_lines(f'{count(content["rounds"], "round")} already done')
                 print_lines(metrics.final_message(content, folder))
@@ -162,9 +155,9 @@ def console() -> Iterator[Listener]:
         yield listen
     finally:
         if progress:
-            progress.close()
+            progress.bar.close()
 
 
 def print_lines(*lines: str) -> None:
-    """Prints lines at once, also into a pipe."""
+    """Prints lines and flushes them, as a pipe would hold them back."""
     print('\n'.join(lines), flush=True)

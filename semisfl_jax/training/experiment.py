@@ -1,7 +1,6 @@
 """Builds the objects of a run from its configuration: the one place where data, model and algorithm meet."""
 
-from __future__ import annotations
-
+import hashlib
 import os
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -18,11 +17,12 @@ from semisfl_jax import algorithms, augment, core, costs, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.algorithms.task_model import TaskModel
-from semisfl_jax.config import failures, keys
+from semisfl_jax.base import file_io, machine
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.config import failures, ignored_keys, keys
 from semisfl_jax.config.resolve import count_devices
-from semisfl_jax.core import file_io, frequency, machine, rng
+from semisfl_jax.core import frequency, rng
 from semisfl_jax.core import hparams as hparams_lib
-from semisfl_jax.core.errors import UserError
 from semisfl_jax.core.types import Algorithm, Array, Federation, Views
 from semisfl_jax.training import checkpoint, checks
 
@@ -32,7 +32,7 @@ class Experiment(NamedTuple):
 
     config: ConfigDict  # resolved
     key: Array  # root key
-    dataset: data.Dataset  # whose test images are validation images if these are what it evaluates on
+    dataset: data.Dataset  # its test images are the validation images if the run is evaluated on those
     partition: data.Partition
     federation: Federation | data.HostFederation
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
@@ -46,16 +46,21 @@ class Experiment(NamedTuple):
     held: np.ndarray  # [2, N] number of images of every client: unlabeled, labeled
 
     def task_of(self, output: str) -> tasks_lib.Task:
-        """The task of an output of `Algorithm.predict`."""
+        """Returns the task of an output of `Algorithm.predict`."""
         return self.algorithm.tasks.get(output) or tasks_lib.classification(self.dataset.num_classes)
 
     @property
     def test_truth(self) -> dict[str, np.ndarray]:
-        """What outputs for `dataset.test_images` are compared with, by task."""
+        """Truths of `dataset.test_images`, by task, to compare outputs with."""
         truth = {name: target.test for name, target in self.dataset.targets.items()}
         truth['classification'] = self.dataset.test_labels
         tasks = list(self.algorithm.tasks.values()) or [self.task_of(self.algorithm.headline)]
         return {task.name: truth[task.name] for task in tasks}
+
+    @property
+    def devices(self) -> int:
+        """Number of devices that divide the clients."""
+        return self.mesh.size if self.mesh else 1
 
     @property
     def headline(self) -> tasks_lib.Headline:
@@ -63,45 +68,52 @@ class Experiment(NamedTuple):
         score = self.task_of(self.algorithm.headline).score
         return tasks_lib.Headline(self.algorithm.headline, score, self.dataset.eval_split)
 
-    @property
-    def score_keys(self) -> list[str]:
-        """The keys of the scores of dense tasks in metrics.jsonl."""
-        return [tasks_lib.score_key(name, task.score.name) for name, task in self.algorithm.tasks.items()]
-
 
 def build(config: ConfigDict) -> Experiment:
-    """Loads and splits the data, and builds model and algorithm, of a configuration that is checked and resolved.
-    Writes nothing except the cache of decoded data.
+    """Builds the experiment of one trial: loads and splits the data, builds model and algorithm.
+
+    Writes nothing except the cache of decoded data. `config` is checked and resolved.
 
     Raises:
-      UserError: the data are missing or do not fit the configuration, the model does not fit the images, or the
-        devices are missing or cannot share the clients.
+      UserError: the data are missing or do not fit the configuration, the model does not fit the images, or the devices
+        are missing or cannot share the clients.
     """
-    (experiment,) = build_trials([config])
-    return experiment
+    return build_trials([config])[0]
 
 
-def build_trials(configs: Sequence[ConfigDict]) -> list[Experiment]:
-    """As `build`, R trials whose configurations differ only in `seed`; they share one copy of the images, and model and
-    algorithm but for the first state with `model.weights`."""
+def build_trials(configs: Sequence[ConfigDict], goes_on: bool = False) -> list[Experiment]:
+    """Builds R trials, as `build` does one.
+
+    They share one copy of the images, and model and algorithm, except the first state with `model.weights`.
+
+    Args:
+      configs: [R], which differ only in `seed`.
+      goes_on: whether all trials resume, so that none needs a first state.
+
+    Returns:
+      The experiments [R].
+    """
     config = configs[0]
-    mesh = core.make_mesh(count_devices(config))
+    mesh = core.clients.make_mesh(count_devices(config))
     dataset = data.load(config.data)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
-    starts = configs if _is_run(config.model.weights) else configs[:1]  # with encoders of a run, each seed has its own
+    starts = configs if _is_run(config.model.weights) else configs[:1]  # each seed of a run has its own encoder
+    if goes_on:
+        starts = [config.copy_and_resolve_references().unlock()]
+        starts[0].model.weights = ''
     shared = [build_shared(start, dataset, mesh) for start in starts] * (len(configs) // len(starts))
     federations = build_federations(config, dataset, partitions)
     if mesh and isinstance(federations[0], Federation):
-        federations = core.replicate(mesh, federations)
+        federations = core.clients.replicate(mesh, federations)
     return [
-        assemble(trial, dataset, partition, own, core.replicate(mesh, rng.root(trial.seed)), federation)
-        for trial, partition, own, federation in zip(configs, partitions, shared, federations, strict=True)
+        assemble(trial, dataset, partition, parts, core.clients.replicate(mesh, rng.root(trial.seed)), federation)
+        for trial, partition, parts, federation in zip(configs, partitions, shared, federations, strict=True)
     ]
 
 
 class Shared(NamedTuple):
-    """What trials share beside the images."""
+    """The parts that trials share besides the images."""
 
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
@@ -112,26 +124,40 @@ class Shared(NamedTuple):
 
 
 def build_shared(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) -> Shared:
-    """Model and method of a configuration (resolved) for a data set, of which only shapes and normalization count.
+    """Builds model and method for a data set, of which only shapes and normalization count.
+
+    Args:
+      config: configuration, resolved.
+      dataset: the data set.
+      mesh: devices that divide the clients, None for one.
 
     Raises:
-      UserError: the model does not fit the images, the devices of `mesh` cannot share the clients, or the method
+      UserError: model or views do not fit the images, the devices of `mesh` cannot share the clients, or the method
         builds no Algorithm.
     """
     method, hparams = algorithms.get(config.algorithm), config_lib.hparams(config)
-    model = build_model(config, dataset.outline, axes=(core.AXIS,) if mesh else ())
+    idle = 'augment.operations' in ignored_keys.find(config)  # no strong view
+    augment.check_images(dataset.outline.image, 0 if idle else config.augment.operations)
+    model = build_model(config, dataset.outline, axes=(core.clients.AXIS,) if mesh else ())
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
-    axis = core.client_axis(chunk, how, mesh, config.federation.num_active // max(1, len(config.data.tasks)))
+    axis = core.clients.client_axis(chunk, how, mesh, config.federation.num_active // config_lib.num_tasks(config))
     built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
     algorithm = checks.check_algorithm(method.name, built)
-    algorithm = algorithm._replace(round=core.shard_round(mesh, algorithm.round))
+    algorithm = algorithm._replace(round=core.clients.shard_round(mesh, algorithm.round))
     return Shared(model, method, algorithm, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
 
 
 def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
-    """The model of a configuration (resolved): a `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
-    BatchNorm statistics are averaged over the device `axes`.
+    """Builds the model of a configuration.
+
+    Args:
+      config: configuration, resolved.
+      outline: shapes of the data.
+      axes: device axes over which BatchNorm statistics are averaged.
+
+    Returns:
+      A `models.SplitModel`, or for dense tasks a tuple of `TaskModel`.
 
     Raises:
       UserError: the model does not fit the images, or a file of weights does not fit the model.
@@ -141,45 +167,79 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
     if not config.data.tasks:
         cut = net.split_index, net.projection, net.projection_dim
         return models.build(net.name, outline.classes, outline.image, *cut, axes=axes, **options)
-    of_tasks = []
+    task_models = []
     for name in config.data.tasks:
         outputs = outline.outputs[name]
         model = models.build_dense(net.name, outputs, outline.image, output_stride=net.output_stride, **options)
-        of_tasks.append(TaskModel(tasks_lib.make(name, outputs), model))
-    if net.weights:  # of the encoder; all tasks begin with that of the first model (`init_models`)
-        init = of_tasks[0].model.init
+        task_models.append(TaskModel(tasks_lib.make(name, outputs), model))
+    if net.weights:  # all tasks begin with the encoder of the first model (`init_models`)
+        first, init = task_models[0], task_models[0].model.init
         arrays = _encoder_of_run(net.weights, config.seed) if _is_run(net.weights) else None
         encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom, arrays)
-        model = of_tasks[0].model._replace(init=lambda key: init(key)._replace(bottom=encoder))
-        of_tasks[0] = of_tasks[0]._replace(model=model)
-    return tuple(of_tasks)
+        task_models[0] = first._replace(model=first.model._replace(init=lambda key: init(key)._replace(bottom=encoder)))
+    return tuple(task_models)
 
 
 def _is_run(weights: str) -> bool:
-    """Whether `model.weights` is a folder."""
+    """Returns whether `model.weights` is a folder."""
     return os.path.isdir(os.path.expanduser(weights))
 
 
 def _encoder_of_run(weights: str, seed: int) -> dict[str, np.ndarray]:
-    """The encoder with which the finished run in a folder ended, that of `seed` if it has several. UserError: there is
-    no such run."""
+    """Reads the encoder of a finished run, that of `seed` if it has several; UserError if there is none."""
     folder = Path(weights).expanduser()
     home = folder / f'seed_{seed}' if any(folder.glob('seed_*')) else folder
     try:
         tasks = file_io.read_object(home / 'config.json')['data']['tasks']
-        rounds = file_io.read_object(home / 'summary.json')['rounds']  # written at the end
-        return checkpoint.read_encoder(home / 'checkpoints', rounds, tasks)
-    except (UserError, KeyError) as error:
+        return checkpoint.read_encoder(_last_checkpoint(home), tasks)
+    except (UserError, KeyError, TypeError) as error:
         use = 'give a finished run of m_fed or mfed_fl that has this seed, or one of a single seed'
         raise UserError(
             f"config.model.weights='{weights}': no encoder of seed {seed} there ({error}); {use}"
         ) from error
 
 
+def _last_checkpoint(home: Path) -> Path:
+    """Returns the folder of the last checkpoint of a finished run of one seed."""
+    return home / 'checkpoints' / str(file_io.read_object(home / 'summary.json')['rounds'])  # written at the end
+
+
+def weights_hash(weights: str) -> str:
+    """Computes the SHA-256 (hexadecimal) of what `model.weights` names, '' for none.
+
+    It covers a file, or the states in which a run, or each of its seeds, ended.
+
+    Raises:
+      UserError: it cannot be read.
+    """
+    if not weights:
+        return ''
+    if not _is_run(weights):
+        return hashlib.sha256(file_io.read(weights, 'model.weights')).hexdigest()
+    folder = Path(weights).expanduser()
+    files = (folder / 'summary.json', *sorted(folder.glob('seed_*/summary.json')))
+    ended = [file.parent for file in files if file.exists() and (file.parent / 'checkpoints').is_dir()]
+    if not ended:
+        raise UserError(f"config.model.weights='{weights}' holds no finished run")
+    return hashlib.sha256(''.join(checkpoint.digest(_last_checkpoint(home)) for home in ended).encode()).hexdigest()
+
+
 def build_federations(
     config: ConfigDict, dataset: data.Dataset, partitions: Sequence[data.Partition]
 ) -> Sequence[Federation | data.HostFederation]:
-    """The data of trials that share a configuration (resolved) but for their seeds, as `data.build_federations`."""
+    """Builds the data of R trials that differ only in their seeds, as `data.build_federations`.
+
+    Args:
+      config: configuration of any of them, resolved.
+      dataset: the data set.
+      partitions: [R] splits.
+
+    Returns:
+      [R] federations.
+
+    Raises:
+      UserError: `pseudo_labels` is 'true', but the labels of some images are unknown.
+    """
     clients = algorithms.get(config.algorithm).clients
     residency = config.data.residency if clients else 'host'  # unread images stay on the host
     if config.pseudo_labels == 'true' and (unknown := data.count_unknown(dataset, partitions)):
@@ -197,31 +257,20 @@ def assemble(
     partition: data.Partition,
     shared: Shared,
     key: Array,
-    federation: Federation | data.HostFederation,
+    federation: Any,  # Federation | data.HostFederation; None if the experiment only predicts
 ) -> Experiment:
-    """The experiment of one trial: its configuration (resolved), split, root key and data, and what trials share."""
+    """Assembles the experiment of one trial: its configuration (resolved), split, root key, data, and shared parts."""
     all_labels, unlabeled = config.data.client_labels == -1, [len(rows) for rows in partition.client_index]
     labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
     used = (partition.server_index, *partition.client_labeled_index, *partition.client_index)
-    images = len(np.unique(np.concatenate(used)))
-    controller = frequency.FrequencyOptions(
-        rule=config_lib.k_s_rule(keys.flat(config), shared.method),
-        k_s=config.k_s,
-        k_u=config.k_u,
-        labeled_share=len(partition.server_index) / images,
-        pre_rounds=config.pre_rounds,
-        **config.frequency.to_dict(),
-    )
+    labeled_share = len(partition.server_index) / len(np.unique(np.concatenate(used)))
+    settings = {name: config[name] for name in ('k_s', 'k_u', 'pre_rounds')} | config.frequency.to_dict()
+    rule = config_lib.k_s_rule(keys.flat(config), shared.method)
+    controller = frequency.FrequencyOptions(rule=rule, labeled_share=labeled_share, **settings)
     frequency.check(controller)
-    price = costs.build(
-        config,
-        shared.method,
-        dataset.num_classes,
-        dataset.train_images.shape[1:],
-        shared.hparams,
-        failures.can_happen(config.failures),
-        [dataset.targets[name].outputs for name in config.data.tasks],
-    )
+    outputs = [dataset.targets[name].outputs for name in config.data.tasks]
+    shape, may_fail = dataset.train_images.shape[1:], failures.can_happen(config.failures)
+    price = costs.build(config, shared.method, dataset.num_classes, shape, shared.hparams, may_fail, outputs)
     return Experiment(
         config=config,
         key=key,
@@ -236,15 +285,33 @@ def assemble(
 
 
 def identity(config: ConfigDict, partition: data.Partition) -> checkpoint.Identity:
-    """The identity that checkpoints of a trial of `config` (resolved) carry."""
-    return checkpoint.Identity(config.seed, config_lib.identity_hash(config), partition.content_hash)
+    """Returns the identity that the checkpoints of a trial of `config` (resolved) carry."""
+    config_hash = config_lib.identity_hash(config, config_lib.MOVABLE)
+    return checkpoint.Identity(config.seed, config_hash, partition.content_hash)
+
+
+def began(trial: Experiment) -> dict[str, Any]:
+    """Lists what a trial begins with besides its configuration, in JSON types.
+
+    These are checksums, settings of JAX, and all that its models need to know about the data to predict.
+    """
+    dataset = trial.dataset
+    images = {'name': dataset.name, 'train': len(dataset.train_images), 'test': len(dataset.test_images)}
+    return {
+        'data': trial.partition.checksum,
+        'partition': trial.partition.content_hash,
+        'model.weights': weights_hash(trial.config.model.weights),
+        **machine.settings(),
+        'devices': trial.devices,
+        'images': {**images, 'outline': dataset.outline._asdict(), 'mean': dataset.mean, 'std': dataset.std},
+    }
 
 
 def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, mesh: Mesh | None) -> None:
-    """Clients of weight 0 do not contribute to any sum, but would to the batch statistics of the server's BatchNorm."""
+    """Refuses BatchNorm at the server if clients of weight 0, absent from other sums, would enter its statistics."""
     active, devices = config.federation.num_active, mesh.size if mesh else 1
     may_fail = failures.can_happen(config.failures)
-    if method.whole_model or method.own_top or not (active % devices or may_fail):  # the former share no statistics
+    if method.whole_model or method.own_top or not (active % devices or may_fail):  # the first two share no statistics
         return
     if 'batch_stats' not in jax.eval_shape(model.init, rng.root(0)).top:
         return
@@ -260,14 +327,14 @@ def _check_padding(config: ConfigDict, method: algorithms.Method, model: Any, me
 
 
 def split(dataset: data.Dataset, config: ConfigDict) -> data.Partition:
-    """Who holds which images: drawn, or read from `data.partition_file`."""
+    """Draws which client holds which images, or reads it from `data.partition_file`."""
     if config.data.partition_file:
         return data.load_for(config.data.partition_file, dataset, config)
     return data.make_partition(dataset, config)
 
 
 def views(options: ConfigDict, dataset: data.Dataset) -> Views:
-    """The augmented views of `config.augment`, and the normalization of a data set."""
+    """Builds the augmented views of `config.augment`, and the normalization of a data set."""
     settings = augment.AugmentOptions(**options)
     mean, std = (np.array(values, np.float32) for values in (dataset.mean, dataset.std))
     middle = tuple(int(255 * value + 0.5) for value in dataset.mean)
@@ -282,5 +349,5 @@ def views(options: ConfigDict, dataset: data.Dataset) -> Views:
 
 
 def compile_with(config: ConfigDict) -> Callable:
-    """`machine.jit` with the precision and determinism of a configuration."""
+    """Returns `machine.jit` with the precision and determinism of a configuration."""
     return partial(machine.jit, precision=config.precision, deterministic=config.deterministic)

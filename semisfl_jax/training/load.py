@@ -1,11 +1,8 @@
-"""What is read from the folder of a run: its experiment, rebuilt, its state, its models and its result. Nothing is
-modified."""
-
-from __future__ import annotations
+"""Reads the folder of a run without modifying it: its experiment, rebuilt, its state, its models and its result."""
 
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +12,18 @@ from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import data
-from semisfl_jax.core import file_io, frequency, hosts, machine
-from semisfl_jax.core.errors import UserError
+from semisfl_jax.base import file_io, hosts
+from semisfl_jax.base.errors import UserError
+from semisfl_jax.config import keys
+from semisfl_jax.core import frequency, rng
 from semisfl_jax.training import checkpoint, diagnostics, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.experiment import Experiment, compile_with
-
-Records = list[dict[str, Any]]  # the lines of metrics.jsonl
+from semisfl_jax.training.metrics import Records
 
 
 def config(folder: Path) -> ConfigDict:
-    """The configuration of the run in `folder`.
+    """Reads the configuration of the run in `folder`.
 
     Raises:
       UserError: there is none, or it cannot be read.
@@ -37,47 +35,94 @@ def config(folder: Path) -> ConfigDict:
 
 
 def experiment(folder: Path) -> Experiment:
-    """The experiment of a run of one seed, for this process and one device, with its client images on the host.
+    """Rebuilds the experiment of a run of one seed, on this process and one device, with client images on the host.
 
     Raises:
-      UserError: no run, one of several seeds or of another version of this package, its method or model is a user's
-        that no import has registered, or its data are missing.
+      UserError: `folder` holds no run, one of several seeds or of another version of this package, its method or model
+        is a user's that no import has registered, or its data are missing.
     """
-    run_config = _checked(folder)
-    if run_config.seeds:
+    return experiment_lib.build(_local_config(folder, single=True))
+
+
+def without_data(folder: Path) -> Experiment:
+    """Rebuilds an experiment that can only predict: no file but the folder's, blank images, no federation."""
+    run_config, images = _local_config(folder, single=True), outputs.read_began(folder)['images']
+    dataset = data.blank(**images | {'outline': data.Outline(**images['outline'])})
+    partition, key = data.load_partition(folder / 'partition.npz'), rng.root(run_config.seed)
+    shared = experiment_lib.build_shared(run_config, dataset, None)
+    return experiment_lib.assemble(run_config, dataset, partition, shared, key, None)
+
+
+def load_data(folder: Path) -> data.Dataset:
+    """Loads the data of the run in `folder`, of one seed or several; raises as `experiment` does."""
+    return data.load(_local_config(folder).data)
+
+
+def _local_config(folder: Path, single: bool = False) -> ConfigDict:
+    """Returns the configuration of a run, checked, for this process and one device."""
+    # Files that may be gone: the trace of failures, and the encoder, which the state after any round has
+    gone = {'failures.trace': '', 'failures.trace_hash': ''} | ({} if _has_encoder(folder) else {'model.weights': ''})
+    run_config = checked_config(folder, {'parallel.devices': 1, **gone})
+    if single and run_config.seeds:
         raise UserError(f'{folder} holds several seeds; give one of its folders seed_N')
-    return experiment_lib.build(run_config)
-
-
-def dataset(folder: Path) -> data.Dataset:
-    """The data of the run in `folder`, of one seed or several; errors as of `experiment`."""
-    return data.load(_checked(folder).data)
-
-
-def _checked(folder: Path) -> ConfigDict:
-    """The configuration of a run, for this process and one device."""
-    run_config = config(folder)
-    run_config.update(parallel={'devices': 1, 'coordinator': '', 'num_processes': 1, 'process_id': 0})
-    run_config.failures.update(trace='', trace_hash='')  # of rounds, whose file may be gone
-    if run_config.data.partition_file:
-        run_config.data.partition_file = str(folder / 'partition.npz')
-    try:
-        config_lib.check(run_config)
-    except UserError as error:
-        hint = 'what is yours is registered by a program that imports it (for plots: --import=FILE)'
-        raise UserError(f'{folder}/config.json: {error}; {hint}') from error
-    run_config.data.residency = 'host'  # after the check: it is not how the run trained
+    run_config.data.residency = 'host'  # after the check: the run may have trained otherwise
     return run_config
 
 
-def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
-    """A round and the state after it, of a run of one seed with the experiment `built`: the last round that was saved,
-    or another one; round 0 is the initial state.
+def checked_config(folder: Path, changes: Mapping[str, Any]) -> ConfigDict:
+    """Returns the configuration of a run for this process alone, with some values changed.
+
+    Args:
+      folder: folder of the run.
+      changes: new values by dotted key.
+
+    Returns:
+      The checked configuration.
 
     Raises:
-      UserError: no such checkpoint, or an unreadable one.
+      UserError: there is no run, one of another version of this package, or its method or model is not registered here.
+    """
+    run_config = config(folder)
+    alone = {'parallel.coordinator': '', 'parallel.num_processes': 1, 'parallel.process_id': 0}
+    try:
+        keys.check_names(keys.flat(run_config))  # all keys are there, whatever their types
+        with run_config.ignore_type():
+            run_config.update_from_flattened_dict({**alone, **changes})
+            if run_config.data.partition_file:
+                run_config.data.partition_file = str(next(folder.glob('seed_*'), folder) / 'partition.npz')
+        config_lib.check(run_config)
+    except UserError as error:
+        hint = 'what is yours is registered by a program that imports it (or --import=FILE)'
+        raise UserError(f'{folder}/config.json: {error}; {hint}') from error
+    return run_config
+
+
+def _has_encoder(folder: Path) -> bool:
+    """Returns whether `model.weights` still names what the run in `folder` began with."""
+    try:
+        weights = config(folder).model.weights
+        return experiment_lib.weights_hash(weights) == outputs.read_began(folder)['model.weights']
+    except (UserError, AttributeError, KeyError, TypeError):  # `checked_config` reports what is wrong with the file
+        return False
+
+
+def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
+    """Reads the state of a run of one seed after a round.
+
+    Args:
+      folder: folder of the run.
+      built: its experiment.
+      round_number: a round that was saved, 0 for the initial state; None: the last one saved.
+
+    Returns:
+      The round and the state.
+
+    Raises:
+      UserError: there is no such checkpoint, or it cannot be read; for round 0, `model.weights` is gone or has changed.
     """
     if round_number == 0:
+        if (weights := config(folder).model.weights) != built.config.model.weights:
+            raise UserError(f"{folder} began with config.model.weights='{weights}', which is gone or has changed")
         return 0, jax.jit(built.algorithm.init)(built.key)
     saved = checkpoint.rounds_saved(folder / 'checkpoints')
     number = saved[-1] if saved and round_number is None else round_number
@@ -90,27 +135,44 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
 
 
 class Trained:
-    """The models of one trial after a round: its `experiment` (configuration, data, split, model, method) and the
-    `state` of the method, `core.State` in those of the package."""
+    """The models of one trial after a round.
 
-    def __init__(self, experiment: Experiment, state: Any):
-        self.experiment, self.state = experiment, state
+    `config` is its configuration, and `state` that of the method, a `core.State` in the methods of the package.
+    """
+
+    def __init__(self, folder: Path, built: Experiment, state: Any):
+        self.config, self.state = built.config, state
+        self._folder, self._built = folder, built
+
+    @functools.cached_property
+    def experiment(self) -> Experiment:
+        """Configuration, data, split, model and method.
+
+        Raises:
+          UserError: the data are missing.
+        """
+        return experiment(self._folder)
 
     @property
     def round(self) -> int:
-        """After which the models are."""
+        """Number of completed rounds."""
         return int(self.state.round)
 
     @property
     def headline(self) -> str:
-        """The output by which the method is judged: of the model, or in dense tasks of the task, that has this name."""
-        return self.experiment.algorithm.headline
+        """The output that judges the method, by the name of its model, or in dense tasks of its task."""
+        return self._built.algorithm.headline
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names [K] in the order of the logits; () if the data set has none."""
+        return tuple(self._built.dataset.class_names)  # a list in JSON
 
     def predict(self, images: np.ndarray) -> dict[str, Any]:
-        """What the method evaluates, computed for other images.
+        """Predicts for other images, with the models that the method evaluates.
 
         Args:
-          images: [N, H, W, C] uint8, of the size that the data of the run have, not normalized.
+          images: [N, H, W, C] uint8, not normalized, of the size of the run's images.
 
         Returns:
           {name: float array}. In classification the names are of models, such as 'teacher', and the arrays are logits
@@ -120,85 +182,108 @@ class Trained:
         Raises:
           UserError: images of another shape or type.
         """
-        images, shape = np.asarray(images), self.experiment.dataset.test_images.shape[1:]
+        state = jax.device_put(self.state)
+        return self._map(lambda batch: self._predict(state, batch), images)
+
+    def features(self, images: np.ndarray) -> dict[str, Any]:
+        """Computes what the clients' part of the models makes of other images.
+
+        Args:
+          images: as those of `predict`.
+
+        Returns:
+          {name: float array [N, D]} of the 'student' and, where the method has one, the 'teacher'.
+
+        Raises:
+          UserError: images of another shape or type, or the method's model has several parts (FedMatch: sigma + psi).
+        """
+        built, models = self._built, self.state
+        if built.method.in_parts:
+            raise UserError(f'the model of {self.config.algorithm} has several parts, and no features of its own')
+        named = {'student': models.student.bottom} | ({'teacher': models.teacher.bottom} if models.teacher else {})
+        normalize = experiment_lib.views(self.config.augment, built.dataset).normalize
+        bottom = compile_with(self.config)(lambda piece, x: built.model.bottom(piece, normalize(x), None, False)[0])
+        return self._map(lambda batch: {name: bottom(piece, batch) for name, piece in named.items()}, images)
+
+    def _map(self, function: Callable[[Any], Any], images: np.ndarray) -> Any:
+        """Applies a function to batches of images, which it checks."""
+        images, shape = np.asarray(images), self._built.dataset.test_images.shape[1:]
         if images.dtype != np.uint8 or images.shape[1:] != shape or not len(images):
             raise UserError(
                 f'images is an array {list(images.shape)} of {images.dtype}; give [N, {", ".join(map(str, shape))}] of '
                 'uint8, 0 to 255, with N at least 1'
             )
-        state, rows = jax.device_put(self.state), np.arange(len(images))
-        return diagnostics.map_batches(self.experiment, images, rows, lambda _, batch: self._predict(state, batch))
+        return diagnostics.map_batches(self._built, images, np.arange(len(images)), lambda _, batch: function(batch))
 
     @functools.cached_property
     def _predict(self) -> jax.stages.Wrapped:
-        return compile_with(self.experiment.config)(self.experiment.algorithm.predict)
+        return compile_with(self.config)(self._built.algorithm.predict)
 
 
 def load_trained(folder: str | os.PathLike[str], round_number: int | None = None) -> Trained:
-    """The models that a run saved, on one device. The folder is not modified.
+    """Loads the models that a run saved, on one device, from its folder alone, which is not modified.
 
     Args:
       folder: of a run of one seed; of several, its seed_N.
       round_number: of a checkpoint, or 0 for the initial models; None: the last one.
 
+    Returns:
+      The models.
+
     Raises:
-      UserError: no run, no such checkpoint, its data are missing, or its method or model is a user's that is not
-        registered here.
+      UserError: there is no run or no such checkpoint, its method or model is a user's that is not registered here, or
+        round 0 is of a run whose `model.weights` are gone.
     """
     path = file_io.expand_home(folder, 'folder')
-    built = experiment(path)
-    return Trained(built, state(path, built, round_number)[1])
+    built = without_data(path)
+    return Trained(path, built, state(path, built, round_number)[1])
 
 
 class Result:
-    """What a run produced; `summary` is the content of summary.json. With several seeds, arrays have a leading axis of
-    trials, and the state is a list."""
+    """The result of a run; `summary` is the content of summary.json.
 
-    def __init__(self, summary: dict[str, Any], records: Callable[[], list[Records]], state: Callable[[], Any]):
+    With several seeds, arrays have a leading axis of trials, and the state is a list. It can be pickled, as a pool of
+    processes does.
+    """
+
+    def __init__(
+        self,
+        summary: dict[str, Any],
+        records: Sequence[Records] = (),
+        states: Sequence[Any] = (),
+        *,
+        homes: Sequence[Path] = (),
+    ):
+        """Holds the result of R trials, or reads it on demand if an earlier call finished the run.
+
+        Args:
+          summary: content of summary.json.
+          records: [R], lines of metrics.jsonl.
+          states: [R], final states.
+          homes: [R], folders to read both from; only without `records` and `states`.
+        """
         self.summary = summary
-        self._records, self._state = records, state
+        self._records, self._states, self._homes = records, states, homes
 
     @functools.cached_property
     def metrics(self) -> dict[str, np.ndarray]:
-        """{name: [T]} or {name: [R, T]} of the T rounds: the entries of metrics.jsonl, NaN where there is none."""
-        arrays = [metrics.as_arrays(records) for records in self._records()]
+        """The entries of metrics.jsonl over T rounds, {name: [T]} or {name: [R, T]}; NaN where there is none."""
+        records = self._records or hosts.from_first(lambda: [self._read(home) for home in self._homes])
+        arrays = list(map(metrics.as_arrays, records))
         if 'trials' not in self.summary:
             return arrays[0]
-        return {name: np.stack([of_trial[name] for of_trial in arrays]) for name in arrays[0]}
+        return {name: np.stack([columns[name] for columns in arrays]) for name in arrays[0]}
+
+    def _read(self, home: Path) -> Records:
+        rounds = self.summary['rounds']
+        checksum = (outputs.finished(home, rounds) or {}).get('metrics_sha256')
+        return metrics.check_rounds(home / 'metrics.jsonl', rounds, checksum)
 
     @functools.cached_property
     def state(self) -> Any:
-        """The final state of the method: `core.State` in those of the package. That of a run which an earlier call
-        finished is read as by `load_trained`, which takes the time to build the experiment."""
-        return self._state()
+        """The final state of the method, a `core.State` in the methods of the package.
 
-
-def read_result(folder: Path, config: ConfigDict, summary: dict[str, Any]) -> Result:
-    """The result of a run of `config` (resolved) that an earlier call finished, from its summary.json."""
-    homes, rounds = outputs.trial_folders(folder, config), summary['rounds']
-
-    def records() -> list[Records]:
-        return hosts.from_first(lambda: [metrics.check_rounds(home / 'metrics.jsonl', rounds) for home in homes])
-
-    def state() -> Any:
-        states = [load_trained(home).state for home in homes]
-        return states if config.seeds else states[0]
-
-    return Result(summary, records, state)
-
-
-@machine.without_collecting()
-def build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
-    """The trials of `config` (resolved), each with a folder that was checked to be usable. For all processes."""
-    counts = [config.rounds, config.checkpoint_every, config.diagnostics_every]  # which the hash leaves out
-    hosts.check_same('configurations', [config_lib.identity_hash(config), *counts])
-    configs = config_lib.trials(config)
-    folders = outputs.trial_folders(folder, config) if folder else []
-    for home, trial_config in zip(folders, configs, strict=False):
-        hosts.on_first(functools.partial(outputs.check_folder, home, trial_config))
-    with hosts.together():
-        trials = experiment_lib.build_trials(configs)
-    for home, trial in zip(folders, trials, strict=False):
-        hosts.on_first(functools.partial(outputs.check_partition, home, trial.partition))
-    hosts.check_same('the data or their split', [trial.partition.content_hash for trial in trials])
-    return trials
+        If an earlier call finished the run, `load_trained` reads it, which takes the time to build the experiment.
+        """
+        states = self._states or [load_trained(home).state for home in self._homes]
+        return states if 'trials' in self.summary else states[0]

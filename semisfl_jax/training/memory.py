@@ -1,9 +1,7 @@
-"""Memory: what a compiled program needs, as its compiler says, and out-of-memory errors as one line.
+"""Memory: what compiled programs need, as the compiler reports it, and out-of-memory errors in one line.
 
-The memory that there is (`machine`) is overestimated, so no run that works is refused.
+`machine` overestimates the memory available, so no run that works is refused.
 """
-
-from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,11 +10,11 @@ from typing import Any, NamedTuple
 import jax
 from ml_collections import ConfigDict
 
+from semisfl_jax.base import machine
+from semisfl_jax.base.errors import UserError, first_line, shorten, size
 from semisfl_jax.config.resolve import count_devices
-from semisfl_jax.core import machine
-from semisfl_jax.core.errors import UserError, first_line, shorten, size
 
-_REMEDIES = {  # part of `Memory` -> what it is, and the keys that help if it is most
+_REMEDIES = {  # part of `Memory`: what messages call it, and the keys that help if it is the largest
     'arguments': ('data and state', 'data.residency=host or a smaller federation.num_clients'),
     'outputs': ('results', 'a smaller queue_size, model.projection_dim or federation.num_clients'),
     'temporary': ('intermediate results', 'federation.client_chunk=1 or a smaller batch_size or server_batch_size'),
@@ -27,35 +25,37 @@ class Memory(NamedTuple):
     """Bytes that a program needs on one device."""
 
     arguments: int
-    outputs: int  # those that do not take the place of an argument
+    outputs: int  # without those that reuse the memory of an argument
     temporary: int
     code: int
 
 
-def of_program(compiled: Any) -> Memory:
-    """What a `jax.stages.Compiled` needs; zeros where the compiler does not say."""
+def program_memory(compiled: Any) -> Memory:
+    """Returns the memory that a `jax.stages.Compiled` needs; zeros where the compiler does not say."""
     analysis = compiled.memory_analysis()
     if analysis is None:
         return Memory(0, 0, 0, 0)
-    return Memory(
-        arguments=analysis.argument_size_in_bytes,
-        outputs=analysis.output_size_in_bytes - analysis.alias_size_in_bytes,
-        temporary=analysis.temp_size_in_bytes,
-        code=analysis.generated_code_size_in_bytes,
-    )
+    outputs = analysis.output_size_in_bytes - analysis.alias_size_in_bytes
+    others = analysis.temp_size_in_bytes, analysis.generated_code_size_in_bytes
+    return Memory(analysis.argument_size_in_bytes, outputs, *others)
 
 
 def check(program: str, compiled: Any, config: ConfigDict) -> None:
-    """Makes sure that a `jax.stages.Compiled` of this name may fit; `config` is resolved.
+    """Checks that a compiled program may fit into memory.
+
+    Args:
+      program: name of the program, for the error message.
+      compiled: a `jax.stages.Compiled`.
+      config: configuration, resolved.
 
     Raises:
-      UserError: it certainly does not.
+      UserError: the program certainly does not fit.
     """
     place, limit, sharing = 'the device', machine.device_memory(), 1
     if machine.platform() == 'cpu':  # its devices share the memory of the machine
         place, limit = 'this machine', machine.host_memory()
         sharing = 1 if config.parallel.coordinator else count_devices(config)
-    parts = {name: sharing * count for name, count in of_program(compiled)._asdict().items() if name != 'code'}
+    parts = {name: sharing * count for name, count in program_memory(compiled)._asdict().items() if name != 'code'}
     need, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
     if limit and need > limit:
         what, remedy = _REMEDIES[largest]
@@ -67,7 +67,7 @@ def check(program: str, compiled: Any, config: ConfigDict) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """A block, or a decorated function, in which running out of memory is a UserError."""
+    """Turns running out of memory, within a block or a decorated function, into a UserError."""
     try:
         yield
     except (MemoryError, jax.errors.JaxRuntimeError) as error:
@@ -79,6 +79,6 @@ def explained() -> Iterator[None]:
 
 
 def ran_out(error: Exception) -> bool:
-    """Whether an error says that there is no more memory."""
+    """Returns whether an error means that memory has run out."""
     text = str(error).lower()
     return isinstance(error, MemoryError) or 'resource_exhausted' in text or 'out of memory' in text

@@ -1,6 +1,4 @@
-"""An experiment round by round, from Python: no files, no output. The loop of a run uses the same `driver`."""
-
-from __future__ import annotations
+"""Computes an experiment round by round, from Python: no files, no output. The loop of a run uses the same `driver`."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -10,30 +8,28 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import frequency
-from semisfl_jax.core.errors import UserError
-from semisfl_jax.core.frequency import FrequencyState
 from semisfl_jax.training import evaluation
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.driver import Driver, init_state
+from semisfl_jax.training.driver import Driver, RoundInputs, init_state
 from semisfl_jax.training.experiment import Experiment, compile_with
-from semisfl_jax.training.inputs import RoundInputs
 
 
 class Carry(NamedTuple):
-    """What one round passes to the next."""
+    """The values that one round passes to the next."""
 
     state: Any  # of the method: `core.State` in those of the package
-    controller: FrequencyState  # of K_s
+    controller: frequency.FrequencyState  # of K_s
 
     @property
     def round(self) -> int:
-        """Rounds completed."""
+        """Number of completed rounds."""
         return int(self.state.round)
 
 
 class Simulation:
-    """One experiment. A round is a function of what is carried: the same carry gives the same result, any time.
+    """One experiment. A round is a function of what is carried: the same carry always gives the same result.
 
     The numbers are those of `train`, which computes the same rounds in a loop.
     """
@@ -41,21 +37,21 @@ class Simulation:
     def __init__(self, experiment: Experiment):
         self.experiment = experiment
         self._driver = Driver([experiment])
-        self._upcoming: tuple[int, Iterator[RoundInputs]] = -1, iter(())  # round, inputs of it and all after it
+        self._upcoming: tuple[int, Iterator[RoundInputs]] = -1, iter(())  # round, and inputs from that round on
 
     def init(self) -> Carry:
-        """Before the first round."""
+        """Returns the carry before the first round."""
         return Carry(init_state(self.experiment)(self.experiment.key), frequency.init(self.experiment.frequency))
 
     def round(self, carry: Carry) -> tuple[Carry, dict[str, float]]:
-        """One round of the method: its cohort, its images and its K_s follow from the configuration and the carry.
+        """Computes one round of the method: cohort, images and K_s follow from the configuration and the carry.
 
         Returns:
-          What the next round takes, and the metrics: `round`, `k_s` and those of the method, NaN where one does not
+          The carry for the next round, and the metrics: `round`, `k_s` and those of the method, NaN where one does not
           apply. docs/metrics.md explains them.
         """
         index, stream = self._upcoming
-        if index != carry.round:  # rounds in order share one stream, which knows how often each client took part
+        if index != carry.round:  # rounds in order share a stream, which counts how often each client took part
             index, stream = carry.round, self._driver.inputs(carry.round)
         self._upcoming = index + 1, stream
         inputs, controllers = next(stream), [carry.controller]
@@ -65,8 +61,11 @@ class Simulation:
         return Carry(state, controller), {'round': index + 1, 'k_s': int(carry.controller.k_s), **values}
 
     def evaluate(self, carry: Carry) -> dict[str, float]:
-        """Scores on the test (or validation) images, by output: in classification the accuracy, a share in [0, 1], of
-        every model that the method evaluates; in dense tasks the score of every task."""
+        """Computes scores on the test (or validation) images, by output.
+
+        In classification it is the accuracy, a share in [0, 1], of every model that the method evaluates;
+        in dense tasks, the score of every task.
+        """
         task_of = self.experiment.task_of
         return {name: scores[task_of(name).score.name] for name, scores in self._evaluate(carry.state).items()}
 

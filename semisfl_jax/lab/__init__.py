@@ -1,0 +1,1 @@
+"""What works with runs as a whole: studies and sweeps, comparisons, figures, prices of cuts, and the preview."""

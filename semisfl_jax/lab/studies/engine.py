@@ -1,0 +1,294 @@
+"""Executes the missing jobs of a plan, of a study or of a sweep, and writes its report.
+
+Each job is the process of one command, so that its memory is released, and a failing one affects no other. Who starts a
+job claims it before, so that several processes, of one study or of several that share jobs, divide them. All may be
+killed at any moment: when restarted, finished jobs are skipped, and unfinished ones resume from their checkpoints.
+"""
+
+import contextlib
+import dataclasses
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tqdm import tqdm
+
+import semisfl_jax as sfl
+from semisfl_jax.base import file_io
+from semisfl_jax.base.errors import UserError, count
+from semisfl_jax.lab.studies import plan as plans
+from semisfl_jax.lab.studies import report, results, search, statistics, sweep_report, tuned
+from semisfl_jax.lab.studies.plan import Failed, Job, Plan, Task
+from semisfl_jax.lab.studies.spec import Study
+from semisfl_jax.lab.studies.sweeps import Sweep
+
+LOGS, CLAIM = 'logs', '.claim'
+NEEDED = ('matplotlib', 'statsmodels', 'markdown_it')
+_POLL_SECONDS = 0.5
+_SECONDS_BETWEEN_LINES = 60.0
+
+
+class Work(NamedTuple):
+    """A plan as it is executed."""
+
+    head: list[str]  # lines that announce it
+    left: Callable[[], int]  # number of jobs that are missing
+    tasks: Callable[[], list[Task]]  # those among them that can be made now
+    write: Callable[[], str]  # writes the report, and returns where it is
+    fault: Callable[[], str]  # why the report lacks something, '' if it does not; once it is written
+
+
+def run(
+    definition: Study | Sweep,
+    changes: Mapping[str, Any],
+    root: str = '',
+    launcher: Path | None = None,
+    show: Callable[[str], None] = lambda line: None,
+) -> Path:
+    """Executes the missing runs of a study or a sweep, and writes its report; of a sweep that is done, also tuned.json.
+
+    Args:
+      definition: the study or sweep.
+      changes: what the command line changes, by dotted key.
+      root: folder of all that is written; '': runs/studies or runs/sweeps.
+      launcher: a script that executes runs in place of `python -m semisfl_jax`.
+      show: takes a line on what is going on.
+
+    Returns:
+      The folder of the report, below `root`.
+
+    Raises:
+      UserError: the study or sweep cannot be run, or some of its runs have failed, as the report says.
+      Stopped: it was asked to stop; the report says what is missing.
+    """
+    is_sweep = isinstance(definition, Sweep)
+    extra, needed = ('sweeps', (*NEEDED, 'optuna')) if is_sweep else ('plots', NEEDED)
+    for name in needed:  # fail now rather than after hours of runs
+        if importlib.util.find_spec(name) is None:
+            raise UserError(f"reports of studies and sweeps need {name}: pip install -e '.[{extra}]'")
+    home = file_io.expand_home(root or ('runs/sweeps' if is_sweep else 'runs/studies'), 'the workdir')
+    sfl.runs.check_name(home)
+    plan = plans.make(definition, changes)
+    folder = home / plan.name
+    with file_io.writing('--workdir'):
+        for path in (home / LOGS, home / plans.RUNS, folder):
+            path.mkdir(parents=True, exist_ok=True)
+    work = _search(plan, folder, home) if is_sweep else _study(plan, folder, home)
+    with sfl.interrupt.listen() as request:
+        try:
+            Session(home, launcher, show, request).execute(work)
+        finally:
+            _write(work, folder, show)
+    if fault := work.fault():
+        raise UserError(fault)
+    return folder
+
+
+def _study(plan: Plan, folder: Path, home: Path) -> Work:
+    """Prepares the jobs of a study; what its finished ones read must not have changed since they began."""
+    study, faults = plan.definition, dict[str, str]()
+    read = results.read_jobs(plan, home, faults)
+    sfl.runs.check_inputs([home / plans.RUNS / name for name, job in read.items() if job.runs])
+
+    def missing() -> list[Job]:
+        return [job for job in plan.jobs if job.name not in faults and not _finished(home, job)]
+
+    def record(job: Job, failed: Failed | None) -> str:
+        if failed:
+            faults[job.name] = failed.line
+        return f'failed: {failed.line}' if failed else 'done'
+
+    def tasks() -> list[Task]:
+        due = missing()
+        names = {job.name for job in due}
+        ready = [job for job in due if not job.first or job.first.name not in names]
+        return [Task(job, job.command(), partial(record, job)) for job in ready]
+
+    def write() -> str:
+        read.update(results.read_jobs(plan, home, faults, read))
+        report.write(folder, plan, read)
+        return f'report in {folder}/report.md and report.html'
+
+    def fault() -> str:
+        failed = [faults[name] for name in read if name in faults and not read[name].runs]
+        damaged = [job.missing for job in read.values() if job.missing.startswith(results.DAMAGED)]
+        if not failed:
+            return f'{len(damaged)} of {count(len(read), "run")} cannot be read; {damaged[0]}' if damaged else ''
+        many = f'{len(failed)} of {count(len(read), "run")} failed' if len(failed) < len(read) else 'no run succeeded'
+        return f'{many}; the first failed with: {failed[0]}; the same command makes what is missing'
+
+    left = len(missing())
+    head = [f'{study.title}, scale {study.scale}: {count(len(plan.jobs), "run")}, {len(plan.jobs) - left} done']
+    if left and (line := statistics.power_beforehand(study, results.fill(plan, read))):
+        head.append(line)
+    return Work(head, lambda: len(missing()), tasks, write, fault)
+
+
+def _search(plan: Plan, folder: Path, home: Path) -> Work:
+    """Prepares the trials of a sweep."""
+    sweep, made = plan.definition, search.start(plan.definition, folder, home / plans.RUNS)
+
+    def left() -> int:
+        return sum(sweep.trials - len(result.trials) for result in made.results())
+
+    def write() -> str:
+        sweep_report.write(folder, made)
+        return f'report in {folder}/report.md and report.html, settings in {folder}/{tuned.NAME}'
+
+    total = sweep.trials * len(sweep.entries)
+    head = [f'{sweep.title}: {count(total, "trial")}, {total - left()} done']
+    return Work(head, left, made.tasks, write, str)
+
+
+def _write(work: Work, folder: Path, show: Callable[[str], None]) -> None:
+    """Writes the report; one that is there, in a folder where nobody may write, is left as it is if nothing lacks."""
+    with file_io.writing('--workdir'):
+        try:
+            with file_io.lock(folder / '.lock', wait=True):
+                show(work.write())
+        except OSError as error:
+            if error.errno not in file_io.UNWRITABLE or work.left() or not (folder / 'report.md').exists():
+                raise
+            show(f'report in {folder}, which cannot be written to, and lacks nothing')
+
+
+def _finished(home: Path, job: Job) -> bool:
+    """Returns whether a job has all its rounds."""
+    return sfl.runs.finished(home / plans.RUNS / job.name, job.rounds) is not None
+
+
+@dataclasses.dataclass
+class Session:
+    """Executes jobs, one at a time, and says when each starts and ends, with the time left; its round once a minute."""
+
+    home: Path  # folder of all runs' folder and of logs
+    launcher: Path | None
+    show: Callable[[str], None]
+    request: Any  # `interrupt.Request` to stop, which is passed on to the run
+    ended: int = 0
+    start: float = dataclasses.field(default_factory=time.monotonic)
+
+    def execute(self, work: Work) -> None:
+        """Executes the jobs that are missing until there are none, also those that other processes have claimed.
+
+        Raises:
+          Stopped: on a request.
+          UserError: a job cannot be recorded.
+        """
+        for line in work.head:
+            self.show(line)
+        waited = ''
+        while tasks := work.tasks():
+            with contextlib.ExitStack() as stack:
+                try:
+                    task = self._claim(tasks, stack)
+                except file_io.Locked as error:
+                    if waited != str(error):
+                        self.show(f'waiting: {error}')
+                    waited = str(error)
+                    self._pause()
+                    continue
+                if task.label not in {other.label for other in work.tasks()}:
+                    continue  # another process has made it since
+                total = self.ended + work.left()
+                self.show(f'[{self.ended + 1}/{total}] {task.label}')
+                outcome = task.record(self._make(task))
+            self.ended += 1
+            seconds = (time.monotonic() - self.start) / self.ended * (total - self.ended)
+            left = f'  about {tqdm.format_interval(seconds)} left' if self.ended < total else ''
+            self.show(f'    {outcome}{left}')
+
+    def _claim(self, tasks: Sequence[Task], stack: contextlib.ExitStack) -> Task:
+        """Locks the first job whose folder no other process has claimed or trains in, until the stack closes.
+
+        Raises:
+          Locked: there is none.
+        """
+        for task in tasks:
+            folder = self.home / plans.RUNS / task.job.name
+            try:
+                with file_io.writing('--workdir'):
+                    file_io.make_folder(folder)
+                    stack.enter_context(file_io.lock(folder / CLAIM, claim=True))
+            except file_io.Locked as error:
+                reason = str(error)
+            else:
+                if not (reason := sfl.runs.busy(folder)):
+                    return task
+                stack.close()
+        raise file_io.Locked(reason)
+
+    def _pause(self) -> None:
+        """Waits a moment; raises Stopped on a request."""
+        if self.request.signum:
+            raise sfl.interrupt.Stopped('stopped; the same command resumes from there', self.request.signum)
+        time.sleep(_POLL_SECONDS)
+
+    def _make(self, task: Task) -> Failed | None:
+        """Executes a job unless it is finished; once it should stop, it is asked to stop after its round.
+
+        Returns:
+          How it failed, None if it succeeded or was stopped because it should.
+
+        Raises:
+          Stopped: on a request.
+        """
+        job, should_stop = task.job, task.should_stop
+        folder, log = self.home / plans.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
+        if should_stop() or _finished(self.home, job):
+            return None
+        machine, before = results.this_machine(), _processor_seconds()
+        try:
+            results.record_provenance(folder, machine)
+            status = self._execute(job, folder, log, should_stop)
+            results.record_provenance(folder, machine, _processor_seconds() - before)
+        except UserError as error:  # what was recorded before is damaged
+            return Failed(str(error), error.status, log)
+        if _finished(self.home, job):
+            return None
+        if self.request.signum:
+            self._pause()
+        if status == 0 or should_stop():
+            return None
+        lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
+        errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+        unknown = f'exit status {status} ({lines[-1] if lines else "no output"})'
+        return Failed(errors[-1] if errors else unknown, status, log)
+
+    def _execute(self, job: Job, folder: Path, log: Path, should_stop: Callable[[], int]) -> int:
+        """Executes a job as a process, and returns its exit status."""
+        program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
+        config = job.base if plans.is_path(job.base) else Path(sfl.configs.__path__[0], f'{job.base}.py')
+        options = job.options(root=folder.parent)
+        command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *options]
+        paths = [str(Path(sfl.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
+        environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
+        with log.open('w') as out:
+            # In its own session: Ctrl-C reaches only this process, which forwards it once. It shares the claim.
+            child = subprocess.Popen(
+                command, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, env=environment, close_fds=False
+            )
+            asked, said = False, time.monotonic()
+            while child.poll() is None:
+                if not asked and (self.request.signum or should_stop()):
+                    child.send_signal(self.request.signum or signal.SIGTERM)
+                    asked = True
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(_POLL_SECONDS)
+                if time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
+                    metrics, said = sfl.runs.trials(folder)[0] / 'metrics.jsonl', time.monotonic()
+                    done = metrics.read_bytes().count(b'\n') if metrics.exists() else 0
+                    self.show(f'    round {done} of {job.rounds}')
+        return child.returncode
+
+
+def _processor_seconds() -> float:
+    """Returns what all processes took that this one has started and that have ended."""
+    return sum(os.times()[2:4])

@@ -1,0 +1,182 @@
+"""The comparison of runs against arithmetic by hand."""
+
+import csv
+import itertools
+import json
+
+import pytest
+
+from semisfl_jax import runs
+from semisfl_jax.lab import compare
+from tests.helpers.one_line import assert_one_line
+from tests.helpers.runs import command, write_run
+
+
+@pytest.fixture
+def printed(capsys):
+    """Lines that the command prints of some runs and flags."""
+
+    def lines(*words):
+        assert command('compare', *words) == 0
+        return capsys.readouterr().out.splitlines()
+
+    return lines
+
+
+def accuracies(teacher, student=0.5):
+    return {'teacher_accuracy': teacher, 'student_accuracy': [student] * len(teacher)}
+
+
+def two_methods(path):
+    """Of two seeds: 90 and 92 % against 80 and 85 %; the first two of twelve evaluations do not count."""
+    for seed, (ours, theirs) in enumerate([(0.90, 0.80), (0.92, 0.85)]):
+        yield write_run(path / f'a{seed}', seed, 'semisfl', accuracies([0.1, 0.1] + [ours] * 10))
+        yield write_run(path / f'b{seed}', seed, 'supervised_only', accuracies([0.3] * 12, theirs), 'student')
+
+
+def test_a_run_from_before_a_key_has_its_default(tmp_path):
+    old = write_run(tmp_path / 'old', 0, 'semisfl', accuracies([0.9]))
+    new = write_run(tmp_path / 'new', 1, 'semisfl', accuracies([0.9]), data__num_validation=200)
+    groups = runs.group([runs.read_run(old), runs.read_run(new)])
+    assert list(groups) == ['data.num_validation=0', 'data.num_validation=200']
+
+
+def test_groups_means_errors_and_paired_differences(tmp_path, printed):
+    file = tmp_path / 'numbers.csv'
+    lines = printed(*two_methods(tmp_path), f'--csv={file}')
+    # semisfl: mean of 90 and 92, standard deviation sqrt(2), over sqrt(2): 1; 80 and 85: 82.5 ± 5 / 2; differences 10
+    # and 7: 8.5 ± 3 / 2
+    assert lines[:4] == [
+        '  algorithm=semisfl: student 50.00 ± 0.00 % (2 seeds)',
+        '* algorithm=semisfl: teacher 91.00 ± 1.00 % (2 seeds)',
+        '* algorithm=supervised_only: student 82.50 ± 2.50 % (2 seeds)',
+        '  algorithm=supervised_only: teacher 30.00 ± 0.00 % (2 seeds)',
+    ]
+    assert 'algorithm=semisfl: the mean is of rounds 3 to 12; see --last' in lines
+    # Student's t with one degree of freedom: 12.706
+    change = '+8.50 ± 1.50 [-10.56, +27.56] (2 seeds, paired, 95 % interval)'
+    assert f'difference [algorithm=semisfl, teacher] - [algorithm=supervised_only, student]: {change}' in lines
+    rows = list(csv.DictReader(file.read_text().splitlines()))
+    assert [list(row.values())[:5] + [row['seeds']] for row in rows[3:]] == [
+        ['algorithm=supervised_only', '', 'teacher_accuracy', '', 'test', '2'],
+        ['algorithm=semisfl', 'algorithm=supervised_only', 'teacher_accuracy', 'student_accuracy', 'test', '2'],
+    ]
+    assert [float(row['mean']) for row in rows] == pytest.approx([50, 91, 82.5, 30, 8.5])
+    assert [float(row['standard_error']) for row in rows] == pytest.approx([0, 1, 2.5, 0, 1.5], abs=1e-9)
+
+
+def test_a_model_between_server_and_clients(tmp_path, printed):
+    """Two evaluations of one round, and no teacher."""
+    scores = {'student_accuracy': [0.5], 'after_server_accuracy': [0.75], 'supervised_accuracy': [0.25]}
+    first, second, *_ = printed(write_run(tmp_path / 'a', 0, 'semifl', scores, 'student'))
+    assert first.startswith('  semifl: after_server 75.00')
+    assert second.startswith('* semifl: student 50.00')
+
+
+def test_a_score_that_is_never_defined_makes_no_difference(tmp_path, printed):
+    """As that of a task of which no test image has anything."""
+    folders = []
+    for (name, value), seed in itertools.product((('m_fed', 0.5), ('mfed_fl', None)), (0, 1)):
+        scores, final = {'keypoints_ap': [value]}, {'final_ap': value}
+        folders.append(write_run(tmp_path / f'{name}{seed}', seed, name, scores, 'keypoints', final))
+    lines = '\n'.join(printed(*folders))
+    assert '* algorithm=m_fed: keypoints AP 50.00 ± 0.00 % (2 seeds)' in lines
+    assert 'difference' not in lines
+
+
+def test_the_same_score_of_two_tasks_makes_no_difference(tmp_path, printed):
+    folders = []
+    for task, seed in itertools.product(('semseg', 'parts'), (0, 1)):
+        scores, tasks = {f'{task}_miou': [0.5]}, {'data__tasks': [task]}
+        folders.append(write_run(tmp_path / f'{task}{seed}', seed, 'm_fed', scores, task, {'final_miou': 0.5}, **tasks))
+    assert 'difference' not in ' '.join(printed(*folders))
+
+
+def test_what_auto_means_for_a_method_is_in_no_label(tmp_path, printed):
+    """SemiSFL adapts K_s and averages uniformly, FedAvg does neither; a value that is not the method's own is named."""
+    semisfl, fedavg = (
+        {'k_s_rule': rule, 'local__weighting': by} for rule, by in (('paper', 'uniform'), ('fixed', 'samples'))
+    )
+    folders = [write_run(tmp_path / 'a', 0, 'semisfl', accuracies([0.5]), **semisfl)]
+    folders.append(write_run(tmp_path / 'older', 1, 'semisfl', accuracies([0.5]), **semisfl, new=1))  # which 'a' lacks
+    folders.append(write_run(tmp_path / 'b', 0, 'fedavg', accuracies([0.5]), 'student', **fedavg))
+    of_user = write_run(tmp_path / 'd', 0, 'of_a_file', accuracies([0.5]), k_s_rule='fixed', local__weighting='uniform')
+    assert '* algorithm=semisfl: teacher 50.00 ± 0.00 % (2 seeds)' in printed(*folders, of_user)
+    uniform = fedavg | {'local__weighting': 'uniform'}
+    lines = '\n'.join(
+        printed(*folders, write_run(tmp_path / 'c', 0, 'fedavg', accuracies([0.5]), 'student', **uniform))
+    )
+    assert '* algorithm=fedavg, local.weighting=samples: student' in lines
+    assert '* algorithm=fedavg, local.weighting=uniform: student' in lines
+
+
+def test_a_run_that_has_not_ended_is_left_out(tmp_path, capsys):
+    folders = [*two_methods(tmp_path)]
+    (folders[-1] / 'summary.json').unlink()
+    assert command('compare', *folders) == 0
+    out, err = capsys.readouterr()
+    assert 'student 80.00 % (1 seed)' in out
+    assert err == f'warning: no finished run, and left out: {folders[-1]}\n'
+
+
+def test_a_seed_whose_folder_is_gone_is_named(tmp_path, capsys):
+    (tmp_path / 'config.json').write_text(json.dumps({'seeds': [0, 1, 2]}))
+    for seed in (0, 2):
+        write_run(tmp_path / f'seed_{seed}', seed, 'semisfl', accuracies([0.5]))
+    assert command('compare', tmp_path) == 0
+    out, err = capsys.readouterr()
+    assert '(2 seeds)' in out
+    assert err == f'warning: {tmp_path} lacks seed_1, which its config.json names; what follows is without them\n'
+
+
+def test_interrupted_it_says_so_in_a_line(monkeypatch, capsys):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(compare, 'read_finished', interrupted)
+    assert command('compare', 'runs') == 130
+    assert capsys.readouterr().err == 'interrupted\n'
+
+
+@pytest.mark.parametrize(
+    ('words', 'named'),
+    [
+        (['{run}', '{run}'], 'seed 0'),
+        (['{run}/..'], '{run}/..'),
+        (['--csv={run}', '{run}'], '--csv'),
+        (['--last=5'], 'no run'),
+        (['--last=0', '{run}'], '--last=0'),
+    ],
+)
+def test_a_mistake_is_one_line(tmp_path, capsys, words, named):
+    folder = write_run(tmp_path / 'a', 0, 'semisfl', accuracies([0.5]))
+    assert command('compare', *(word.format(run=folder) for word in words)) == 2
+    assert_one_line(capsys.readouterr().err, [named.format(run=folder)])
+
+
+def test_trivial_predictions_stand_beside_those_of_models(tmp_path, printed):
+    """Depths of 0.3 and 0.4: a mean of 0.35, and a deviation of 0.1 / sqrt(2) over sqrt(2)."""
+
+    def dense(seed, algorithm, constant):
+        trivially = {'constant': {'depth_rmse': constant}, 'objects': {'saliency_iou': 0.5}}
+        summary = {'final_rmse': 0.2, 'trivial_scores': trivially}
+        return write_run(tmp_path / f'{algorithm}{seed}', seed, algorithm, {'depth_rmse': [0.2]}, 'depth', summary)
+
+    folders = [dense(seed, name, 0.3 + seed / 10) for name in ('m_fed', 'mfed_fl') for seed in (0, 1)]
+    file = tmp_path / 'table.csv'
+    assert printed(*folders, f'--csv={file}')[:4] == [
+        '* algorithm=m_fed: depth RMSE 0.2000 ± 0.0000 (2 seeds)',
+        '* algorithm=mfed_fl: depth RMSE 0.2000 ± 0.0000 (2 seeds)',
+        '  constant prediction of [algorithm=m_fed]: depth RMSE 0.3500 ± 0.0500 (2 seeds)',
+        '  all objects salient of [algorithm=m_fed]: saliency IoU at the best threshold 50.00 ± 0.00 % (2 seeds)',
+    ]
+    rows = {row['group']: row['mean'] for row in csv.DictReader(file.read_text().splitlines()) if not row['minus']}
+    assert float(rows['constant prediction of [algorithm=mfed_fl]']) == pytest.approx(0.35)
+
+
+def test_differences_are_over_shared_seeds_of_which_there_are_two(tmp_path, printed):
+    runs_of = {('semisfl', 0): 0.5, ('semisfl', 1): 0.6, ('semisfl', 2): 0.8, ('fedswitch_sl', 0): 0.5}
+    runs_of |= {('splitfed', 1): 0.5, ('splitfed', 2): 0.5, ('splitfed', 3): 0.9}
+    folders = [write_run(tmp_path / f'{name}{n}', n, name, accuracies([x])) for (name, n), x in runs_of.items()]
+    (line,) = [line for line in printed(*folders) if line.startswith('difference')]
+    assert '[algorithm=semisfl] - [algorithm=splitfed]: +20.00 ± 10.00 [-107.06, +147.06] (2 seeds' in line
