@@ -25,7 +25,8 @@ NAMES = {'semisfl': 'SemiSFL', 'fedswitch': 'FedSwitch'}
 SEEDS = (0, 1, 2)
 ROUNDS = 4
 
-# Takes the lock of its folder, as a run does, goes on where it was, and writes what a finished run leaves.
+# Takes the lock of its folder, as a run does, begins anew, and writes what a finished run leaves. A kill leaves no file
+# half-written: an empty metrics.jsonl would have no round after which the sweep had to stop it.
 LAUNCHER = """
 import fcntl, hashlib, json, math, os, sys, time
 from pathlib import Path
@@ -43,10 +44,16 @@ if algorithm in os.environ.get('TOY_FAILS', ''):
     sys.exit(2)
 
 
+def write(path, text):
+    written = path.with_suffix('.written')
+    written.write_text(text)
+    written.replace(path)
+
+
 def write_summary(folder, **more):
     content = dict(rounds=rounds, headline='teacher', device='toy', **more)
     seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-    (folder / 'summary.json').write_text(json.dumps(content | dict(sha256=seal)))
+    write(folder / 'summary.json', json.dumps(content | dict(sha256=seal)))
 
 
 if seconds := os.environ.get('TOY_COMPILES'):
@@ -70,9 +77,9 @@ with (folder / '.lock').open('w') as lock:
             costs = dict(bytes_up=2**30 * number, bytes_down=2**30 * number, simulated_seconds=60.0 * number)
             line = dict(round=number, k_s=8, mask_rate=0.25, pseudo_label_accuracy=None, teacher_accuracy=score)
             lines[home] += json.dumps(line | costs, sort_keys=True) + chr(10)
-            (home / 'metrics.jsonl').write_text(lines[home])
+            write(home / 'metrics.jsonl', lines[home])
     for home, seed in zip(homes, seeds):
-        (home / 'config.json').write_text(json.dumps(dict(seed=seed, algorithm=algorithm, rounds=rounds)))
+        write(home / 'config.json', json.dumps(dict(seed=seed, algorithm=algorithm, rounds=rounds)))
         checksum = ''
         for line in lines[home].splitlines():
             checksum = hashlib.sha256((checksum + line).encode()).hexdigest()

@@ -112,7 +112,8 @@ def test_the_same_command_twice_divides_the_methods(tmp_path, whole):
     root, launcher = tmp_path / 'root', sweeps_toy.launcher(tmp_path)
     both = [studies_toy.start(root, '-m', 'tests.helpers.sweeps_toy', launcher, TOY_SLEEP='0.05') for _ in range(2)]
     ended = [runs.end_process(process) for process in both]
-    assert [process.returncode for process in ended] == [0, 0], [process.stdout for process in ended]
+    for process in ended:
+        assert process.returncode == 0, process.stdout.decode()
     assert len(started(root)) == len(set(started(root)))  # none was begun twice
     (folder,) = root.glob('toy*')
     assert (folder / 'trials.csv').read_bytes() == (whole / 'trials.csv').read_bytes()
