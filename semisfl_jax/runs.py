@@ -117,7 +117,7 @@ def read(folders: Iterable[str | os.PathLike[str]]) -> Any:
     A warning names unfinished runs, which are left out.
 
     Args:
-      folders: folders of runs, of one or several seeds each.
+      folders: folders of runs, of one or several seeds each, or above them.
 
     Returns:
       pandas.DataFrame with the columns `job` (folder of the run), `seed`, `round`, `key` (as in metrics.jsonl), `value`
@@ -135,6 +135,16 @@ def trials(folder: str | os.PathLike[str]) -> list[Path]:
     """Lists the folders of single runs in `folder`: those of its seeds, or itself."""
     folder = Path(folder)
     return sorted(path for path in folder.glob('seed_*') if path.is_dir()) or [folder]
+
+
+def find(folder: str | os.PathLike[str]) -> list[Path]:
+    """Lists the folders of runs, of one or several seeds each: `folder`, if it is one, or those anywhere below it."""
+    found = []
+    for path, below, files in os.walk(folder):
+        if 'config.json' in files:
+            found.append(Path(path))
+            below.clear()
+    return sorted(found) or [Path(folder)]
 
 
 def records(folder: Path) -> metrics.Records:
@@ -171,11 +181,12 @@ def lacking(folder: Path) -> list[str]:
 
 
 def read_finished(folders: Sequence[Path]) -> list[Run]:
-    """Reads the finished runs in these folders, of one or several seeds each; a warning names unfinished runs.
+    """Reads the finished runs that are in these folders, or below them; a warning names unfinished runs.
 
     Raises:
       UserError: there is none.
     """
+    folders = [found for folder in folders for found in find(folder)]
     all_ = [trial for folder in folders for trial in trials(folder)]
     for folder in folders:
         if gone := lacking(folder):

@@ -56,7 +56,7 @@ def test_every_tool_is_a_module_too(name, capsys, monkeypatch):
         ('sweep --config=studies/table4:smoke --config.study_rows=x', ['semisfl study']),
         ('compare --lost=3 a', ['--lost', "'last'"]),
         ('compare --last=x a', ['--last=x', 'whole number']),
-        ('compare a --csv', ['--csv', '--csv=VALUE']),
+        ('compare a --format', ['--format', '--format=VALUE']),
         ('verify --rerun=-1 a', ['--rerun=-1']),
         ('cuts --config=digits --config.rouds=3', ['config.rouds', 'config.rounds']),
     ],

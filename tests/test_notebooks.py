@@ -72,7 +72,7 @@ def test_the_method_of_the_notebook_trains(monkeypatch, tmp_path, capsys):
         algorithms.METHODS.update(before)
     assert [picture._repr_png_()[:4] for picture in displayed] == 2 * [b'\x89PNG']
     printed = capsys.readouterr().out
-    assert re.search(r'\* algorithm=mean_teacher: teacher \d+\.\d\d ± \d+\.\d\d % \(2 seeds\)', printed)
+    assert re.search(r'Mean teacher +2 +teacher +\d+\.\d\d ± \d+\.\d\d \[', printed)
 
 
 def test_the_notebook_has_the_method_of_the_page():

@@ -48,7 +48,9 @@ def test_a_run_that_is_being_extended_has_the_rounds_of_its_summary(folder):
     run = runs.read_run(folder)
     assert [*run.curve('round')] == [1, 2, 3]
     assert run.settings['rounds'] == 3
-    assert compare.report([run], 10)[1] == '* semisfl: teacher 50.00 % (1 seed)'  # of 25, 50 and 75 %
+    assert [row.mean for row in compare.side_by_side([run]).scores if row.key == run.key] == [
+        50.0
+    ]  # of 25, 50 and 75 %
 
 
 def test_the_table_has_a_row_for_every_number_of_every_run(folder, tmp_path):
@@ -112,10 +114,10 @@ def test_a_damaged_line_is_no_result(folder, case):
 
 def test_other_times_are_no_other_result(folder):
     """As of a run that was repeated."""
-    file, before = folder / 'metrics.jsonl', compare.report([runs.read_run(folder)], 10)
+    file, before = folder / 'metrics.jsonl', str(compare.side_by_side([runs.read_run(folder)]))
     lines = [json.loads(line) | {'wall_seconds': 2.0} for line in file.read_text().splitlines()[:3]]
     file.write_text(''.join(json.dumps(line) + '\n' for line in lines))
-    assert compare.report([runs.read_run(folder)], 10) == before
+    assert str(compare.side_by_side([runs.read_run(folder)])) == before
 
 
 def test_files_of_two_runs_are_no_result(folder, tmp_path):
@@ -174,7 +176,7 @@ def read_all(folder):
         with contextlib.suppress(UserError):
             reader()
     outputs.finished(folder, 3)
-    return compare.report(runs.read_finished([folder]), 10), runs.read_run(folder).settings
+    return str(compare.side_by_side(runs.read_finished([folder]))), runs.read_run(folder).settings
 
 
 @pytest.mark.parametrize('count', [40, pytest.param(250, marks=pytest.mark.slow)])

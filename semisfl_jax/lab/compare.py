@@ -1,19 +1,24 @@
-"""Puts finished runs side by side.
+"""Puts finished runs side by side, in a table.
 
-    semisfl compare [--last=N] [--csv=FILE] [--import=FILE.py] RUN [RUN ...]
+    semisfl compare [--format=text|markdown|latex|csv] [--last=N] [--import=FILE.py] RUN [RUN ...]
 
-A run is scored by the mean of its last N evaluations, 10 by default. The folder of a run of several seeds represents
-the runs of all of them. Runs that differ only in the seed form a group. For every group the accuracy, in dense tasks
-the score of each task, is reported as mean ± standard error over seeds, for the method's headline model and for the
-others; for every two groups that share two seeds or more, the mean of the paired differences over these, with its 95 %
-interval. Scores of validation images (data.eval_split) are named so, and never set against those of test images. Of
-dense tasks, the scores of trivial predictions stand beside them. With --csv, the same numbers are written to a file, a
-line each. If a method is yours, --import runs the file that registers it.
+RUN is the folder of a run, or of any folder above runs. Runs that differ only in the seed are one row. A run is scored
+by the mean of its last N evaluations, 10 by default. A row has the mean ± standard error over its seeds and, for the
+model by which the method is judged, the 95 % interval of the mean, by Student's t; then the scores of its other models
+or dense tasks. The best mean of a column is bold, in text marked *. Scores of validation images (data.eval_split) are
+named so. Trivial predictions of dense tasks have rows of their own.
+
+A second table has the differences of every two rows over the seeds that they share, two at least, with intervals and
+p-values of paired t-tests, also corrected for the number of tests by Holm's method. What cannot be compared is named.
+
+--format=csv prints the same numbers, a line for each, with all their digits: semisfl compare … --format=csv > FILE. If
+a method is yours, --import runs the file that registers it.
 """
 
 import itertools
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,10 +27,13 @@ import numpy as np
 import semisfl_jax as sfl
 from semisfl_jax import tasks
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, count
+from semisfl_jax.base.errors import UserError, use_one_of
+from semisfl_jax.lab.plots.style import group_title
 from semisfl_jax.lab.studies import statistics
+from semisfl_jax.lab.studies.document import NOTHING, Grid
 from semisfl_jax.runs import Run, group, read_finished
 
+_MOST_NAMES = 6  # in a note
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
 Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}
 
@@ -41,8 +49,33 @@ class Mean(NamedTuple):
     mean: float  # in the unit of the score: %
     standard_error: float  # NaN for one seed
     seeds: int
-    low: float = math.nan  # of the 95 % interval of a difference, by Student's t
-    high: float = math.nan
+    low: float  # of the 95 % interval, by Student's t; NaN for one seed
+    high: float
+    p: float = math.nan  # of a difference: of the paired t-test
+    p_corrected: float = math.nan  # by Holm's method, for all differences here
+
+
+class Table(NamedTuple):
+    """A table of texts."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    best: Sequence[tuple[int, int]] = ()  # row and column of what is bold
+
+
+class Comparison(NamedTuple):
+    """Finished runs side by side."""
+
+    scores: list[Mean]  # of every model or task of every group, then of trivial predictions
+    differences: list[Mean]
+    tables: list[Table]  # the same, to read
+    notes: list[str]  # what a reader has to know of them
+
+    def __str__(self) -> str:
+        return _as_text(self)
+
+    def _repr_markdown_(self) -> str:
+        return _as_markdown(self)
 
 
 def scores(run: Run, last: int) -> dict[str, float]:
@@ -75,7 +108,9 @@ def means(groups: Groups, scored: Scored) -> list[Mean]:
         by_run = [scored[run.folder] for run in members.values()]
         split = next(iter(members.values())).eval_split
         for key in sorted(set.intersection(*map(set, by_run))):
-            rows.append(Mean(label, '', key, '', split, *sfl.mean_and_error([x[key] for x in by_run]), len(by_run)))
+            mean, error = sfl.mean_and_error([values[key] for values in by_run])
+            low, high = statistics.Difference(mean, error, len(by_run), math.nan).interval
+            rows.append(Mean(label, '', key, '', split, mean, error, len(by_run), low, high))
     return rows
 
 
@@ -89,94 +124,221 @@ def trivial_scores(groups: Groups) -> list[Mean]:
     return rows
 
 
-def differences(groups: Groups, scored: Scored) -> list[Mean]:
+def differences(groups: Groups, scored: Scored) -> tuple[list[Mean], dict[str, list[str]]]:
     """Computes the differences of every two groups with scores of one kind, over the two seeds or more that they share.
 
     Args:
       groups: the groups.
       scored: the scores of their runs.
+
+    Returns:
+      The differences, and the pairs that have none, by the reason.
     """
-    rows = []
+    rows, left_out = [], dict[str, list[str]]()
     for (a, first), (b, second) in itertools.combinations(groups.items(), 2):
         runs = (*first.values(), *second.values())
-        if len({(run.judged_by, run.eval_split) for run in runs}) > 1:
-            continue
-        if any(run.key not in scored[run.folder] for run in runs):  # undefined in all evaluations
-            continue
-        pair = ({seed: scored[run.folder][run.key] for seed, run in group.items()} for group in (first, second))
-        difference = statistics.paired(*pair)
+        pair = [{seed: scored[run.folder].get(run.key) for seed, run in group.items()} for group in (first, second)]
+        difference = None
+        if len({run.judged_by for run in runs}) > 1:
+            reason = 'they are judged by different scores'
+        elif len({run.eval_split for run in runs}) > 1:
+            reason = 'one is scored on test images and the other on validation images'
+        elif any(value is None for values in pair for value in values.values()):
+            reason = 'a run has no score in any evaluation'
+        else:
+            reason = 'they share fewer than two seeds'
+            difference = statistics.paired(*pair)  # type: ignore[arg-type]  # no value is None
         if difference and difference.seeds > 1:
-            mean, error, seeds, _ = difference
+            mean, error, seeds, p = difference
             keys = runs[0].key, runs[-1].key
-            rows.append(Mean(a, b, *keys, runs[0].eval_split, mean, error, seeds, *difference.interval))
-    return rows
+            rows.append(Mean(a, b, *keys, runs[0].eval_split, mean, error, seeds, *difference.interval, p))
+        else:
+            left_out.setdefault(reason, []).append(f'{_title(a)} and {_title(b)}')
+    corrected = statistics.corrected([row.p for row in rows])
+    return [row._replace(p_corrected=p) for row, p in zip(rows, corrected, strict=True)], left_out
 
 
-def report(runs: list[Run], last: int) -> list[str]:
-    """Returns the lines of the comparison.
+def side_by_side(runs: Sequence[Run], last: int = tasks.LAST) -> Comparison:
+    """Compares finished runs.
 
     Args:
-      runs: the runs.
+      runs: the runs, at least one.
       last: number of evaluations whose mean scores a run.
+
+    Raises:
+      UserError: two runs differ in nothing, not even in the seed.
     """
-    return _compare(runs, last)[0]
-
-
-def _compare(runs: list[Run], last: int) -> tuple[list[str], list[Mean]]:
-    """Returns the lines of the comparison, and the numbers in them."""
     groups, scored = group(runs), {run.folder: scores(run, last) for run in runs}
-    scores_of_models, trivially, between = means(groups, scored), trivial_scores(groups), differences(groups, scored)
-    lines = []
-    for row in scores_of_models + trivially:
-        members = groups.get(row.group)
-        mark = '*' if members and row.key == next(iter(members.values())).key else ' '
-        lines.append(f'{mark} {row.group}: {_value(row)} ({count(row.seeds, "seed")})')
+    rows = [*means(groups, scored), *trivial_scores(groups)]
+    between, left_out = differences(groups, scored)
+    remarks = dict[str, list[str]]()  # groups, or pairs of them, by what is to be known
     for label, members in groups.items():
-        fewest = min(len(run.curve(run.key)) for run in members.values())
-        if fewest < last:
-            lines.append(f'{label}: fewer than {last} evaluations, the mean is of {fewest}')
         run = next(iter(members.values()))
         first = [*run.curve(run.key)][-last:][:1]
+        fewest = min(len(run.curve(run.key)) for run in members.values())
+        if fewest < last:
+            remarks.setdefault(f'fewer than {last} evaluations, the mean is of {fewest}', []).append(_title(label))
         if last > 1 and first and first[0] < run.settings['rounds'] / 2:
-            lines.append(f'{label}: the mean is of rounds {first[0]} to {run.settings["rounds"]}; see --last')
-    for row in between:
-        outputs = [judged.output for judged in map(tasks.split_key, (row.key, row.minus_key)) if judged]
-        marks = ['', ''] if len({*outputs}) == 1 else [f', {output}' for output in outputs]
-        change = f'{row.mean:+.2f} ± {row.standard_error:.2f} [{row.low:+.2f}, {row.high:+.2f}]'
-        what = f'[{row.group}{marks[0]}] - [{row.minus}{marks[1]}]'
-        lines.append(f'difference {what}: {change} ({row.seeds} seeds, paired, 95 % interval)')
-    if len({run.eval_split for run in runs}) > 1:
-        lines.append('scores of validation images and of test images are not compared with each other')
-    return [*lines, '* headline model of the method'], [*scores_of_models, *trivially, *between]
+            rounds = f'{first[0]} to {run.settings["rounds"]}'
+            remarks.setdefault(f'the mean is of rounds {rounds}; see --last', []).append(_title(label))
+    remarks |= {f'not compared, as {reason}': pairs for reason, pairs in left_out.items()}
+    notes = [f'{remark}: {_several(of)}' for remark, of in remarks.items()]
+    tables = [_score_table(groups, rows)]
+    if between:
+        header = ('First', 'Second', 'First - second', '95 % interval', 'p', 'p (Holm)', 'Seeds')
+        tables.append(Table(header, [*map(_difference, between)]))
+    return Comparison(rows, between, tables, notes)
 
 
-def _value(row: Mean) -> str:
-    """Formats a score: 'teacher 89.17 ± 0.20 %', 'semseg mIoU 43.21 ± 0.30 %', 'VALIDATION teacher 88.02 ± 0.31 %'."""
-    judged = tasks.split_key(row.key)
-    assert judged is not None  # one of `scores`
-    output, score = judged.output, judged.score
-    name = output if score is tasks.ACCURACY else judged.text
-    name = name if row.split == 'test' else f'{row.split.upper()} {name}'
-    decimals, unit = (2, ' %') if score.percent else (4, '')
-    spread = '' if math.isnan(row.standard_error) else f' ± {row.standard_error:.{decimals}f}'  # one seed has none
-    return f'{name} {row.mean:.{decimals}f}{spread}{unit}'
+def _score_table(groups: Groups, rows: Sequence[Mean]) -> Table:
+    """Returns a row of every group and trivial prediction, with the accuracies of all headline models in one column."""
+    headlines = {label: next(iter(members.values())).key for label, members in groups.items()}
+    judging, own = dict[str, dict[str, Mean]](), dict[str, dict[str, Mean]]()  # columns: {title: {group: mean}}
+    for row in rows:
+        judged, split = _judged(row.key), '' if row.split == 'test' else f'{row.split} '
+        own.setdefault(f'{judged.output.capitalize()} {split}{judged.score.axis}', {})[row.group] = row
+        if headlines.get(row.group) == row.key and judged.score is tasks.ACCURACY:
+            judging.setdefault(f'{row.split.capitalize()} {judged.score.axis}', {})[row.group] = row
+    shown = {(row.group, row.key) for column in judging.values() for row in column.values()}
+    more = {title: of for title, of in own.items() if {(row.group, row.key) for row in of.values()} - shown}
+    columns, names = judging | more, [*dict.fromkeys(row.group for row in rows)]
+    lines, best = [], list[tuple[int, int]]()
+    for name in names:
+        line = [_title(name), str(next(row.seeds for row in rows if row.group == name))]
+        if judging:
+            line.append(_judged(headlines[name]).output if name in headlines else NOTHING)
+        for title, column in columns.items():
+            cell = column.get(name)
+            interval = cell and headlines.get(name) == cell.key and (title in judging or not judging)
+            line.append(_score(cell, bool(interval)) if cell else NOTHING)
+        lines.append(line)
+    header = ['', 'Seeds', *(['Model'] if judging else []), *columns]
+    for place, column in enumerate(columns.values(), start=len(header) - len(columns)):
+        means = {label: row.mean for label, row in column.items() if label in groups}
+        if len(means) > 1:
+            top = _judged(next(iter(column.values())).key).score.best(means.values())
+            best += [(names.index(label), place) for label, mean in means.items() if mean == top]
+    return Table(header, lines, best)
 
 
-def run(folders: list[Path], last: int = 10, csv: str = '') -> None:
+def _several(names: Sequence[str]) -> str:
+    """Returns the first names, and how many there are more."""
+    rest = len(names) - _MOST_NAMES
+    return '; '.join(names[:_MOST_NAMES]) + (f'; and {rest} more' if rest > 0 else '')
+
+
+def _judged(key: str) -> tasks.Headline:
+    """Returns the score under a key of `scores`."""
+    judged = tasks.split_key(key)
+    assert judged is not None, key
+    return judged
+
+
+def _title(label: str) -> str:
+    """Returns the name of a group, or of a trivial prediction of one, for a reader."""
+    what, of, rest = label.partition(' of [')
+    if not of:
+        return group_title(label).replace(r'\$', '$')
+    return f'{what} of [{_title(rest.removesuffix("]"))}]'
+
+
+def _score(row: Mean, interval: bool) -> str:
+    """Formats a score: '89.17 ± 0.20', and with its interval '89.17 ± 0.20 [88.31, 90.03]'."""
+    digits = 2 if _judged(row.key).score.percent else 4
+    if row.seeds < 2:
+        return f'{row.mean:.{digits}f}'
+    shown = f' [{row.low:.{digits}f}, {row.high:.{digits}f}]' if interval else ''
+    return f'{row.mean:.{digits}f} ± {row.standard_error:.{digits}f}{shown}'
+
+
+def _difference(row: Mean) -> list[str]:
+    """Formats the cells of a difference."""
+    digits = 2 if _judged(row.key).score.percent else 4
+    value = f'{row.mean:+.{digits}f} ± {row.standard_error:.{digits}f}'
+    interval = f'[{row.low:+.{digits}f}, {row.high:+.{digits}f}]'
+    p = [NOTHING if math.isnan(value) else f'{value:.2g}' for value in (row.p, row.p_corrected)]
+    return [_title(row.group), _title(row.minus), value, interval, *p, str(row.seeds)]
+
+
+# --- formats
+
+
+def _as_text(compared: Comparison) -> str:
+    """Returns aligned columns, and the notes below."""
+    parts = []
+    for table in compared.tables:
+        marked = [
+            [text + ' *' * ((row, column) in table.best) for column, text in enumerate(line)]
+            for row, line in enumerate(table.rows)
+        ]
+        lines = [list(table.header), *marked]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        lines.insert(1, ['-' * width for width in widths])
+        parts.append('\n'.join('  '.join(map(str.ljust, line, widths)).rstrip() for line in lines))
+    best = ['* the best of its column'] if compared.tables[0].best else []
+    return '\n\n'.join([*parts, *filter(None, ['\n'.join([*best, *compared.notes])])])
+
+
+def _as_markdown(compared: Comparison) -> str:
+    """Returns tables of GitHub's Markdown, and the notes as a list."""
+    parts = [str(Grid(table.header, _bold(table, '**{}**'))) for table in compared.tables]
+    return '\n\n'.join([*parts, *filter(None, ['\n'.join(f'- {note}' for note in compared.notes)])])
+
+
+def _as_latex(compared: Comparison) -> str:
+    """Returns tables for the package booktabs, and the notes as comments."""
+    parts = ['% \\usepackage{booktabs}']
+    for table in compared.tables:
+        rows = _bold(table._replace(rows=[[*map(_escape, line)] for line in table.rows]), r'\textbf{{{}}}')
+        lines = [f'{" & ".join(line)} \\\\' for line in ([*map(_escape, table.header)], *rows)]
+        body = [lines[0], r'\midrule', *lines[1:]]
+        frame = f'\\begin{{tabular}}{{{"l" * len(table.header)}}}', r'\toprule', *body, r'\bottomrule', r'\end{tabular}'
+        parts.append('\n'.join(frame))
+    return '\n\n'.join([*parts, *filter(None, ['\n'.join(f'% {note}' for note in compared.notes)])])
+
+
+def _bold(table: Table, form: str) -> list[list[str]]:
+    """Returns the rows of a table, with its best cells in a form."""
+    return [
+        [form.format(text) if (row, column) in table.best else text for column, text in enumerate(line)]
+        for row, line in enumerate(table.rows)
+    ]
+
+
+def _escape(text: str) -> str:
+    """Returns a text as LaTeX prints it."""
+    text = text.replace('\\', r'\textbackslash ')
+    text = re.sub(r'[&%$#_{}]', r'\\\g<0>', text).replace('~', r'\textasciitilde ').replace('^', r'\textasciicircum ')
+    return re.sub(r'-(?=\d)', '$-$', text).replace('±', r'$\pm$').replace(NOTHING, '---')
+
+
+def _as_csv(compared: Comparison) -> str:
+    """Returns a line for every number, with all its digits."""
+    rows = [*compared.scores, *compared.differences]
+    return file_io.as_csv(Mean._fields, rows).decode().rstrip('\n')
+
+
+FORMATS: dict[str, Callable[[Comparison], str]] = {
+    'text': _as_text,
+    'markdown': _as_markdown,
+    'latex': _as_latex,
+    'csv': _as_csv,
+}
+
+
+def run(folders: list[Path], last: int = tasks.LAST, format: str = 'text') -> None:
     """Prints the comparison of the runs in some folders.
 
     Args:
-      folders: folders of finished runs.
+      folders: folders of finished runs, or above them.
       last: number of evaluations whose mean scores a run.
-      csv: a file for the same numbers, '' for none.
+      format: one of FORMATS.
 
     Raises:
-      UserError: a folder without a finished run, or a file that cannot be written.
+      UserError: a folder without a finished run.
     """
     if last < 1:
         raise UserError(f'--last={last}: must be a number of evaluations, 1 or more')
-    lines, rows = _compare(read_finished(folders), last)
-    print('\n'.join(lines))
-    if csv:
-        with file_io.writing('--csv'):
-            file_io.write(file_io.expand_home(csv, '--csv'), file_io.as_csv(Mean._fields, rows))
+    if format not in FORMATS:
+        raise UserError(f"--format='{format}' is unknown; {use_one_of(format, FORMATS)}")
+    print(FORMATS[format](side_by_side(read_finished(folders), last)))

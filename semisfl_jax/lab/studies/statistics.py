@@ -67,11 +67,11 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Differenc
 
 def corrected(p: Sequence[float]) -> list[float]:
     """Corrects the p of several tests for their number by Holm's method; NaN stays, and counts as no test."""
-    from statsmodels.stats.multitest import multipletests
-
-    tested = [value for value in p if math.isfinite(value)]
-    adjusted = iter(multipletests(tested, method='holm')[1] if tested else ())
-    return [float(next(adjusted)) if math.isfinite(value) else value for value in p]
+    values = np.array(p, float)
+    order = np.argsort(values)[: np.isfinite(values).sum()]  # NaN comes last
+    steps = values[order] * np.arange(len(order), 0, -1)
+    values[order] = np.minimum(np.maximum.accumulate(steps), 1)
+    return values.tolist()
 
 
 def seeds_needed(deviation: float) -> int:
