@@ -26,7 +26,8 @@ class Curve(NamedTuple):
     label: str  # of the group
     x: np.ndarray  # [E]
     mean: np.ndarray  # [E] over seeds
-    error: np.ndarray  # [E] standard error of the mean, NaN with one seed
+    low: np.ndarray  # [E] of the band around it, as `style.interval` says; NaN with one seed
+    high: np.ndarray  # [E]
     look: Look | None = None  # None: assigned by its label among the curves it is drawn with
 
 
@@ -50,12 +51,25 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
       UserError: a run has no such values, or a spread would be that of a single one.
     """
     places, values = _values(name, runs, SCORE if key == SPREAD else key, x)
-    mean, error = np.array([sfl.mean_and_error(column) for column in values.T]).T
+    mean, (low, high) = values.mean(axis=0), _band(values)
     if key == SPREAD:
         if len(runs) < 2:
             raise UserError(f'{name} has one seed; a spread needs two or more')
-        mean, error = values.std(axis=0), np.full(len(mean), np.nan)
-    return Curve(style.group_title(name), places.mean(axis=0), mean, error)
+        mean, low, high = values.std(axis=0), *np.full((2, len(mean)), np.nan)
+    return Curve(style.group_title(name), places.mean(axis=0), mean, low, high)
+
+
+def _band(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the bounds [E] around the mean of values [seeds, E], as `style.interval` says."""
+    from scipy.stats import t
+
+    if len(values) < 2:
+        return tuple(np.full((2, values.shape[1]), np.nan))  # type: ignore[return-value]
+    if (kind := style.interval.get()) == 'range':
+        return values.min(axis=0), values.max(axis=0)
+    mean, error = np.array([sfl.mean_and_error(column) for column in values.T]).T
+    half = error * (t.ppf(0.975, len(values) - 1) if kind == 'ci95' else 1.0)
+    return mean - half, mean + half
 
 
 def _values(name: str, runs: dict[int, Run], key: str, x: str) -> tuple[np.ndarray, np.ndarray]:
@@ -64,8 +78,6 @@ def _values(name: str, runs: dict[int, Run], key: str, x: str) -> tuple[np.ndarr
     for run in runs.values():
         field = run.key if key == SCORE else key
         places, values = run.axis(x), run.curve(field)
-        if x == 'gigabytes' and places and not any(places.values()):
-            raise UserError(f'{run.folder} sends nothing')
         if not (shared := places.keys() & values.keys()):
             missing = [name for name in (*AXES[x][0], field) if not run.curve(name)]
             raise UserError(f'{run.folder}/metrics.jsonl has no {" and no ".join(missing or [field])}')

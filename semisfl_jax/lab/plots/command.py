@@ -1,11 +1,14 @@
 """Draws runs.
 
-    semisfl plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=NAME,NAME] [--import=FILE]
+    semisfl plots RUNDIR [RUNDIR ...] --out=DIR [--format=png,svg] [--only=NAME,NAME] [--interval=se|ci95|range]
+          [--import=FILE]
 
-Draws every figure that the runs have the data for, and says which it left out and why. The folder of a run of several
-seeds stands for the runs of each. Runs that differ in nothing but the seed are one line with a band of one standard
-error; figures of one run show the first seed of each group. Of runs with data.eval_split=validation, "test" is
-validation, and axes say so. Diagnostics are of runs with config.diagnostics_every.
+Draws every figure that the runs have the data for, and says which it left out; --only=NAME says why. The folder of a
+run of several seeds stands for the runs of each, and a folder above runs for all below it. Runs that differ in
+nothing but the seed are one line, the mean, with a band: of one standard error, or with --interval the 95 % interval
+of the mean, or from the lowest seed to the highest. A method without traffic is a level. Figures of one run show the
+first seed of each group. Of runs with data.eval_split=validation, "test" is validation, and axes say so. Diagnostics
+are of runs with config.diagnostics_every.
 
 FIGURES
 
@@ -28,7 +31,13 @@ _NAMES = columns([(f'    {name}', entry.text) for name, entry in FIGURES.items()
 __doc__ = (__doc__ or '').replace('FIGURES', '\n'.join(_NAMES))
 
 
-def run(folders: list[Path], out: str = '', format: tuple[str, ...] = ('png',), only: tuple[str, ...] = ()) -> None:
+def run(
+    folders: list[Path],
+    out: str = '',
+    format: tuple[str, ...] = ('png',),
+    only: tuple[str, ...] = (),
+    interval: str = 'se',
+) -> None:
     """Draws figures of runs into files, and prints their names.
 
     Args:
@@ -36,6 +45,7 @@ def run(folders: list[Path], out: str = '', format: tuple[str, ...] = ('png',), 
       out: folder of the figures.
       format: of the files.
       only: names of figures; () for all that can be drawn.
+      interval: one of `style.INTERVALS`.
 
     Raises:
       UserError: a folder without a finished run, an unknown name or format, or a figure in `only` that cannot be drawn,
@@ -44,25 +54,29 @@ def run(folders: list[Path], out: str = '', format: tuple[str, ...] = ('png',), 
     if not out:
         raise UserError('--out is missing; give a folder for the figures')
     path = file_io.expand_home(out, '--out')
-    for option, given, choices in (('--format', format, style.FORMATS), ('--only', only, tuple(FIGURES))):
+    for option, given, choices in (
+        ('--format', format, style.FORMATS),
+        ('--only', only, tuple(FIGURES)),
+        ('--interval', (interval,), tuple(style.INTERVALS)),
+    ):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups = runs.group(runs.read_finished(folders))
-    missing: dict[str, list[str]] = {}  # figures, by why they cannot be drawn
-    with style.context(), file_io.writing('--out'):
+    missing: dict[str, dict[str, str]] = {}  # {name of a figure: {file: why it cannot be drawn}}
+    with style.context(interval), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or tuple(FIGURES):
             if FIGURES[wanted].slow:
                 print(f'drawing    {wanted} …', flush=True)
             for name, figure in plots.draw.figures(groups, (wanted,)):
                 if isinstance(figure, UserError):
-                    missing.setdefault(str(figure), []).append(name)
+                    missing.setdefault(wanted, {})[name] = str(figure)
                     continue
                 for kind in format:
                     file_io.write(path / f'{name}.{kind}', style.content(figure, kind))
                     print(path / f'{name}.{kind}', flush=True)
-    lines = [f'{", ".join(left_out)}: {why}' for why, left_out in missing.items()]
-    if only and lines:
-        raise UserError(f'not drawn: {"; ".join(lines)}')
-    for line in lines:
-        print(f'not drawn  {line}', flush=True)
+    if only and missing:
+        whys = [f'{name}: {why}' for of in missing.values() for name, why in of.items()]
+        raise UserError(f'not drawn: {"; ".join(whys)}')
+    if missing:
+        print(f'not drawn  {", ".join(missing)} (--only={next(iter(missing))} says why)', flush=True)

@@ -35,7 +35,7 @@ MOST_PANELS = 4  # side by side on a page
 
 
 def binned(curve: Curve, points: int) -> Curve:
-    """Averages successive evaluations, and their errors, which are no less than the error of the mean.
+    """Averages successive evaluations, and their bands, which are no narrower than that of the mean.
 
     Args:
       curve: the curve.
@@ -44,12 +44,32 @@ def binned(curve: Curve, points: int) -> Curve:
     width = -(-len(curve.x) // points)
     starts = np.arange(0, len(curve.x), max(width, 1))
     counts = np.diff([*starts, len(curve.x)])
-    x, mean, error = (np.add.reduceat(v, starts) / counts for v in (curve.x, curve.mean, curve.error))
-    return curve._replace(x=x, mean=mean, error=error)
+    values = (curve.x, curve.mean, curve.low, curve.high)
+    x, mean, low, high = (np.add.reduceat(each, starts) / counts for each in values)
+    return curve._replace(x=x, mean=mean, low=low, high=high)
+
+
+def levels(curves: Sequence[Curve]) -> list[Curve]:
+    """Makes levels, at their last values, of curves that end in the first hundredth of the axis.
+
+    They are of a server that trains alone, and sends nothing.
+
+    Raises:
+      UserError: all end at 0.
+    """
+    if not (end := max(curve.x[-1] for curve in curves)):
+        raise UserError('none of the runs sends anything')
+    last = [-1, -1]
+    return [
+        curve._replace(x=np.array([0.0, end]), mean=curve.mean[last], low=curve.low[last], high=curve.high[last])
+        if curve.x[-1] <= 0.01 * end
+        else curve
+        for curve in curves
+    ]
 
 
 def lines(ax: Axes, curves: Sequence[Curve], scale: float = 1.0, steps: bool = False) -> Axes:
-    """Draws means as lines, with bands of one standard error.
+    """Draws means as lines, with their bands, which the legend names.
 
     Args:
       ax: where to draw.
@@ -60,11 +80,14 @@ def lines(ax: Axes, curves: Sequence[Curve], scale: float = 1.0, steps: bool = F
     looks = style.looks([curve.label for curve in curves])
     shape = {'drawstyle': 'steps-post'} if steps else {}
     for place, curve in enumerate(curves):
-        look, mean, error = curve.look or looks[curve.label], scale * curve.mean, scale * curve.error
-        ax.plot(curve.x, mean, label=curve.label, **look.line(len(curve.x), place), **shape)
-        if np.isfinite(error).any():
-            step = 'post' if steps else None
-            ax.fill_between(curve.x, mean - error, mean + error, color=look.color, alpha=0.2, lw=0, step=step)
+        look = curve.look or looks[curve.label]
+        ax.plot(curve.x, scale * curve.mean, label=curve.label, **look.line(len(curve.x), place), **shape)
+        if np.isfinite(curve.low).any():
+            band = {'color': look.color, 'alpha': 0.2, 'lw': 0, 'step': 'post' if steps else None}
+            ax.fill_between(curve.x, scale * curve.low, scale * curve.high, **band)
+    if any(np.isfinite(curve.low).any() for curve in curves):
+        name = f'band: {style.INTERVALS[style.interval.get()]}'
+        ax.fill([], [], color=style.GRAY, alpha=0.2, lw=0, label=name)
     return ax
 
 
@@ -142,6 +165,8 @@ def table(ax: Axes, columns: Sequence[str], rows: Mapping[str, np.ndarray], unit
     if any(np.isfinite(paper).any() for *_, paper in rows.values()):
         hollow = {'color': style.GRAY, 'markerfacecolor': 'none', 'label': 'paper (hollow)'}
         ax.errorbar([], [], fmt='o', **hollow)  # errorbar, like the rows, so that it follows them in the legend
+    if any(np.isfinite(error).any() for _, error, _ in rows.values()):
+        ax.errorbar([], [], yerr=[], fmt='none', ecolor=style.GRAY, label=f'bar: {style.INTERVALS["se"]}')
     letters = max(6, int(11 * ax.figure.get_figwidth() / len(columns)))
     ax.set_xticks(place, [textwrap.fill(name, letters) for name in columns])
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylabel=textwrap.fill(unit, 40))
@@ -152,7 +177,8 @@ def table(ax: Axes, columns: Sequence[str], rows: Mapping[str, np.ndarray], unit
 
 def _accuracy(x: str, groups: Groups) -> Any:
     figure, ax = style.figure()
-    score(ax, collect.curves(groups, collect.SCORE, x), x, collect.score(groups), collect.eval_split(groups))
+    lines = levels(collect.curves(groups, collect.SCORE, x))
+    score(ax, lines, x, collect.score(groups), collect.eval_split(groups))
     return figure
 
 
@@ -190,7 +216,7 @@ def _pseudo_labels(groups: Groups) -> Any:
     right = collect.curves_by_name(groups, {key: key}).get(key, [])
     figure, axes = style.figure(1, 2, 'page')
     against(axes[0], confident, 'Confident pseudo-labels (%)', scale=100.0, from_zero=True)
-    wrong = [curve._replace(mean=1.0 - curve.mean) for curve in right]
+    wrong = [curve._replace(mean=1.0 - curve.mean, low=1.0 - curve.high, high=1.0 - curve.low) for curve in right]
     against(axes[1], wrong, 'Wrong among confident (%)', scale=100.0, from_zero=True)
     axes[1].set_xlim(axes[0].get_xlim())  # the right curve has no values before the first confident label
     return figure

@@ -12,6 +12,7 @@ import itertools
 import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,6 +29,13 @@ NOTHING = '#DDDDDD'  # background of heat maps where there is no value
 WIDTHS = {'column': 3.5, 'page': 7.16}  # inches, of a two-column paper
 FORMATS = ('png', 'svg', 'pdf')
 _UNDATED = {'svg': {'Date': None}, 'pdf': {'CreationDate': None}}
+
+INTERVALS = {  # what a band around a mean over seeds is: its name in legends
+    'se': '± standard error',
+    'ci95': '95 % interval of the mean',
+    'range': 'lowest to highest seed',
+}
+interval = ContextVar('interval', default='se')  # one of them, as `context` was told
 
 RC = {
     'font.size': 8,
@@ -106,10 +114,14 @@ def matplotlib() -> ModuleType:
 
 
 @contextmanager
-def context() -> Iterator[None]:
-    """Applies the style to everything drawn and saved in the block."""
-    with matplotlib().rc_context(RC):
-        yield
+def context(bands: str = 'se') -> Iterator[None]:
+    """Applies the style to everything drawn and saved in the block; `bands`: one of INTERVALS."""
+    token = interval.set(bands)
+    try:
+        with matplotlib().rc_context(RC):
+            yield
+    finally:
+        interval.reset(token)
 
 
 def figure(rows: int = 1, columns: int = 1, width: str = 'column', height: float = 2.3) -> tuple[Any, Any]:

@@ -127,7 +127,7 @@ def _scores(groups: Groups, kind: str, x: str = 'round', of_task: bool = False) 
         raise UserError(f'{kind} is no score of a task')
     score = task.score if task else collect.score(groups)
     lines = collect.curves(groups, kind if task else collect.SCORE, x)
-    shown = [curves.binned(curve, POINTS) for curve in lines]
+    shown = curves.levels([curves.binned(curve, POINTS) for curve in lines])
     drawing, ax = style.figure()
     curves.score(ax, shown, x, score)
     _ignore_first_tenth_in_ylim([ax], shown, score)
@@ -140,16 +140,10 @@ def _prices(groups: Groups, _: str) -> tuple[Any, str]:
     score, shown = collect.score(groups), []
     first = collect.curves(groups, collect.SCORE, 'round')
     for ax, x in zip(axes, curves.X_LABELS, strict=True):
-        lines = collect.curves(groups, collect.SCORE, x)
-        end = max(curve.x[-1] for curve in lines)
-        moving = [curves.binned(curve, PANEL_POINTS) for curve in lines if curve.x[-1] > 0.01 * end]
-        curves.lines(ax, moving, scale=score.scale)
-        for curve in first:
-            if curve.look and curve.label not in {other.label for other in moving}:  # the server alone sends nothing
-                level = score.scale * curves.binned(curve, PANEL_POINTS).mean[-1]
-                ax.axhline(level, color=curve.look.color, linestyle=curve.look.dash)
+        lines = [curves.binned(curve, PANEL_POINTS) for curve in collect.curves(groups, collect.SCORE, x)]
+        curves.lines(ax, lines := curves.levels(lines), scale=score.scale)
         ax.set_xlabel(curves.X_LABELS[x])
-        shown += moving
+        shown += lines
     _ignore_first_tenth_in_ylim(axes, shown, score)
     axes[0].set_ylabel(f'Test {score.axis}')
     style.legend(drawing)
@@ -179,9 +173,9 @@ def _ignore_first_tenth_in_ylim(axes: Sequence[Any], shown: Sequence[Curve], sco
 
     That tells methods apart by nothing but their first steps.
     """
-    bands = [curve.mean + sign * np.nan_to_num(curve.error) for curve in shown for sign in (-1, 1)]
+    bands = [band for curve in shown for band in (curve.mean, curve.low, curve.high)]
     values = score.scale * np.concatenate([band[len(band) // 10 :] for band in bands])
-    low, high = values.min(), values.max()
+    low, high = np.nanmin(values), np.nanmax(values)
     margin = 0.05 * (high - low) or 1.0
     for ax in axes:
         ax.set_ylim(low - margin, high + margin)

@@ -15,11 +15,11 @@ def test_a_curve_is_the_mean_over_seeds_with_its_error():
     assert (curve.label, curve.x.tolist()) == ('SemiSFL', [2, 3])
     np.testing.assert_allclose(curve.mean, [0.55, 0.8])
     # standard deviation of two values: their difference over sqrt(2); over sqrt(2) again
-    np.testing.assert_allclose(curve.error, [0.05, 0.1])
+    np.testing.assert_allclose([curve.low, curve.high], [[0.5, 0.7], [0.6, 0.9]])
     traffic = collect.curve('semisfl', members, 'score', 'gigabytes')
     np.testing.assert_allclose(traffic.x, [5, 7])  # means of 2 + 2 and 4 + 2, of 3 + 3 and 5 + 3
     np.testing.assert_allclose(collect.curve('semisfl', members, 'score', 'minutes').x, [1, 1.5])
-    assert np.isnan(collect.curve('semisfl', {0: members[0]}, 'score').error).all()
+    assert np.isnan(collect.curve('semisfl', {0: members[0]}, 'score').low).all()
 
 
 def test_what_is_missing_is_named():

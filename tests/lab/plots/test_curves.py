@@ -11,8 +11,8 @@ from tests.helpers.plots_toy import GIB, made_up
 
 NAN = float('nan')
 TWO = [
-    curves.Curve('SemiSFL', np.array([5.0, 10.0]), np.array([0.5, 0.75]), np.array([0.1, 0.05])),
-    curves.Curve('FedAvg', np.array([5.0, 10.0, 15.0]), np.array([0.25, 0.5, 1.0]), np.full(3, NAN)),
+    curves.Curve('SemiSFL', np.array([5.0, 10.0]), np.array([0.5, 0.75]), np.array([0.4, 0.7]), np.array([0.6, 0.8])),
+    curves.Curve('FedAvg', np.array([5.0, 10.0, 15.0]), np.array([0.25, 0.5, 1.0]), np.full(3, NAN), np.full(3, NAN)),
 ]
 
 
@@ -75,13 +75,30 @@ def test_the_score_of_a_task_stands_for_the_accuracy():
     assert isinstance(error, UserError)
 
 
-def test_who_sends_nothing_has_no_line_against_traffic():
+def test_who_sends_nothing_is_a_level_against_traffic():
     groups = {'algorithm=m_fed': {0: dense()}, 'algorithm=mfed_local': {0: dense(algorithm='mfed_local', sent=0)}}
-    drawn = figures_of(groups, 'accuracy_rounds', 'accuracy_gigabytes')
-    assert [line.get_label() for line in drawn['accuracy_rounds'].axes[0].lines] == ['M-Fed', 'Local']
-    assert [line.get_label() for line in drawn['accuracy_gigabytes'].axes[0].lines] == ['M-Fed']
+    sent, nothing = figures_of(groups, 'accuracy_gigabytes')['accuracy_gigabytes'].axes[0].lines
+    assert [sent.get_label(), nothing.get_label()] == ['M-Fed', 'Local']
+    np.testing.assert_allclose(points(sent), [[2, 25], [4, 50]])
+    np.testing.assert_allclose(points(nothing), [[0, 50], [4, 50]])
     (error,) = figures_of({'mfed_local': groups['algorithm=mfed_local']}, 'accuracy_gigabytes').values()
-    assert 'run0' in str(error)
+    assert 'none of the runs sends anything' in str(error)
+
+
+@pytest.mark.parametrize(
+    ('interval', 'low', 'high'),
+    [
+        ('se', 44.23, 55.77),  # of 40, 50 and 60: a deviation of 10, over sqrt(3): 5.77
+        ('ci95', 25.16, 74.84),  # Student's t with two degrees of freedom is 4.303
+        ('range', 40.0, 60.0),
+    ],
+)
+def test_a_band_is_what_was_asked_for(interval, low, high):
+    groups = {'semisfl': {seed: made_up(seed, [0.1, value]) for seed, value in enumerate((0.4, 0.5, 0.6))}}
+    with style.context(interval):
+        figure = figures_of(groups, 'accuracy_rounds')['accuracy_rounds']
+    assert band(figure.axes[0].collections[0])[3] == pytest.approx((low, high), abs=0.01)
+    assert figure.legends[0].get_texts()[-1].get_text() == f'band: {style.INTERVALS[interval]}'
 
 
 def test_what_does_not_apply_is_not_drawn():
@@ -140,12 +157,13 @@ def test_accuracy_is_drawn_in_per_cent_with_bands_of_a_standard_error(drawn):
     curves.score(ax, TWO, 'gigabytes')
     assert [points(line) for line in ax.lines] == [[[5, 50], [10, 75]], [[5, 25], [10, 50], [15, 100]]]
     (only,) = ax.collections  # one seed has no band
+    assert ax.get_legend_handles_labels()[1][-1] == 'band: ± standard error'
     assert band(only) == {5.0: pytest.approx((40, 60)), 10.0: pytest.approx((70, 80))}
     assert (ax.get_xlabel(), ax.get_ylabel()) == ('Traffic (GiB)', 'Test accuracy (%)')
 
 
 def test_pseudo_labels_show_what_is_confident_and_what_is_wrong(drawn, monkeypatch):
-    right = TWO[0]._replace(mean=np.array([0.9, 0.95]), error=np.array([0.01, 0.02]))
+    right = TWO[0]._replace(mean=np.array([0.9, 0.95]), low=np.array([0.89, 0.93]), high=np.array([0.91, 0.97]))
     monkeypatch.setattr(collect, 'curves', lambda groups, key: [TWO[0]] if key == 'mask_rate' else [right])
     axes = draw.FIGURES['pseudo_labels'].draw({}).axes
     assert points(axes[0].lines[0]) == [[5, 50], [10, 75]]

@@ -33,7 +33,8 @@ def test_points_draw_means_errors_and_the_paper():
             'y': np.array([[3, np.nan], [0.25, np.nan], nothing]),
         }
         curves.table(ax, ['a', 'b'], rows, 'unit')
-    (first, _, bars), (second, _, _), _ = (container.lines for container in ax.containers)
+    (first, _, bars), (second, _, _), *_ = (container.lines for container in ax.containers)
+    assert ax.get_legend_handles_labels()[1][2:] == ['paper (hollow)', 'bar: ± standard error']
     np.testing.assert_allclose(first.get_ydata(), [1.0, 2.0])
     np.testing.assert_allclose(second.get_ydata(), [3.0, np.nan])
     segments = bars[0].get_segments()
@@ -116,11 +117,14 @@ def test_a_figure_of_ones_own_is_one_of_every_column_that_has_its_data(results, 
 
 def test_a_panel_has_means_of_successive_evaluations():
     numbers = np.arange(5.0)
-    curve = curves.Curve('a', numbers, 10 * numbers, np.array([1.0, 3.0, 2.0, 2.0, 5.0]))
+    curve = curves.Curve(
+        'a', numbers, 10 * numbers, *(10 * numbers + sign * np.array([1.0, 3.0, 2.0, 2.0, 5.0]) for sign in (-1, 1))
+    )
     found = curves.binned(curve, 3)  # pairs, and what is left
     np.testing.assert_allclose(found.x, [0.5, 2.5, 4.0])
     np.testing.assert_allclose(found.mean, [5.0, 25.0, 40.0])
-    np.testing.assert_allclose(found.error, [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(found.high - found.mean, [2.0, 2.0, 5.0])
+    np.testing.assert_allclose(found.mean - found.low, [2.0, 2.0, 5.0])
     np.testing.assert_allclose(curves.binned(curve, 5).mean, curve.mean)
 
 
