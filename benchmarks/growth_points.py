@@ -59,7 +59,7 @@ def points(study: str, base: Point, values: Sequence[int], chunk: int) -> list[P
     if study == 'active':
         base = dataclasses.replace(base, clients=most, unlabeled=most * base.batch_size)
         return [dataclasses.replace(base, active=n, client_chunk=size) for size in (0, chunk) for n in values]
-    if study == 'total':  # the same images, dealt to increasingly many clients
+    if study == 'total':  # the same images, split among increasingly many clients
         return [dataclasses.replace(base, study=study, unlabeled=most, clients=n) for n in values]
     active = base.active
     if study == 'devices':

@@ -210,7 +210,7 @@ def _notes_total(records: list[dict]) -> list[str]:
     first, measured = point(records[0]), [record for record in records if record['seconds']]
     notes = [
         *_growth(records, 'all clients'),
-        f'{first.unlabeled:,} images are dealt to ever more clients, of whom {first.active} are active. Partition and '
+        f'{first.unlabeled:,} images are split among more and more clients; {first.active} are active. Partition and '
         'federation are made once, when a run starts.',
     ]
     if len(measured) > 1:

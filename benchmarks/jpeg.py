@@ -1,4 +1,4 @@
-"""Measures what it costs that images of CIFAR-10 were JPEGs: the same runs on them and on the originals.
+"""Measures what JPEG compression of CIFAR-10 costs: one run on compressed and one on original images.
 
     python -m benchmarks.jpeg --file=originals.npz                       five rows, ten seeds: a day on one core
     python -m benchmarks.jpeg --file=originals.npz --rows=alexnet --seeds=3

@@ -15,13 +15,12 @@ from typing import Any
 import claims as claims_lib
 
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, use_one_of
-from semisfl_jax.config import command_line
+from semisfl_jax.base.errors import UserError, exit_status, use_one_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, CLAIMS, RESULTS = ROOT / 'docs/reproduction.md', ROOT / 'docs/claims.toml', ROOT / 'results'
 WIDTH = 110  # of a command
-DATA = {'cifar': ', with images that had been JPEGs'}  # scale -> how the data differ from the originals
+DATA = {'cifar': ', on JPEG-compressed images'}  # scale -> how the data differ from the originals
 MARKS = {
     claims_lib.HOLDS: '✓',
     claims_lib.OPPOSITE: '✗',
@@ -119,7 +118,7 @@ def table(item: claims_lib.Judged) -> str:
         head, labels = f'difference{unit}', [f'{first} − {second}' for first, second in pairs]
     rows = [f'| {head} | {" | ".join(settings)} |', '|---' * (1 + len(settings)) + '|']
     for label, cells in zip(labels, pairs.values(), strict=True):
-        rows.append(f'| {label} | {" | ".join(cells.get(setting, "the same runs") for setting in settings)} |')
+        rows.append(f'| {label} | {" | ".join(cells.get(setting, "same as left") for setting in settings)} |')
     return '\n'.join(rows)
 
 
@@ -167,16 +166,10 @@ def _anchor(name: str) -> str:
     return kept.replace(' ', '-')
 
 
-def main(argv: list[str]) -> int:
-    """Writes the page, unless there is a mistake; returns the exit status."""
-
-    def write() -> None:
-        if argv[1:]:
-            raise UserError(f"'{argv[1]}': this script takes no arguments; leave it out (see --help)")
-        file_io.write(PAGE, text().encode())
-
-    return command_line.main(argv, __doc__, write)
+def write() -> None:
+    """Writes the page."""
+    file_io.write(PAGE, text().encode())
 
 
 if __name__ == '__main__':
-    sys.exit(main(sys.argv))
+    sys.exit(exit_status(write))

@@ -190,10 +190,10 @@ def read_finished(folders: Sequence[Path]) -> list[Run]:
     all_ = [trial for folder in folders for trial in trials(folder)]
     for folder in folders:
         if gone := lacking(folder):
-            warn(f'{folder} lacks {", ".join(gone)}, which its config.json names; what follows is without them')
+            warn(f'{folder} lacks {", ".join(gone)}, which its config.json names; they are left out')
     ended = [folder for folder in all_ if (folder / 'summary.json').exists()] or all_
     if other := [str(folder) for folder in all_ if folder not in ended]:
-        warn(f'no finished run, and left out: {", ".join(other)}')
+        warn(f'left out, as they hold no finished run: {", ".join(other)}')
     return [read_run(folder) for folder in ended]
 
 

@@ -1,4 +1,4 @@
-"""FedDure, Table 1: nine methods on three data sets, with labeled and unlabeled images dealt alike and apart.
+"""FedDure, Table 1: nine methods on three data sets, with labeled and unlabeled images split alike and separately.
 
     python launch.py --config=configs/studies/feddure_table1.py:smoke
 

@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/studies/fixed_k_s.py:digits
 
-The paper compares its controller with K_s left as it begins (Fig. 11). A user would choose a fixed K_s by trying some;
+The paper compares its controller with a constant K_s (Fig. 11). A user would choose a fixed K_s by trying some;
 the rows are what such a search sees.
 """
 

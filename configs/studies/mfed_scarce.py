@@ -1,4 +1,4 @@
-"""M-Fed where one task is scarce: few images of semantic segmentation, many of the other tasks; of no paper.
+"""M-Fed where one task is scarce: few images of semantic segmentation, many of the other tasks; not from a paper.
 
     python launch.py --config=configs/studies/mfed_scarce.py:smoke
 
@@ -21,7 +21,7 @@ COSTS = {  # for the error message of a missing scale
 SEEDS = {'smoke': (0, 1, 2), 'cpu': tuple(range(10))}
 WARNING = {
     'smoke': mfed.WARNING['smoke'],
-    'cpu': "Data and scale are of no paper: scenes of MNIST's digits on CIFAR-10's photographs, and a small network.",
+    'cpu': "Data and scale are our own: scenes of MNIST's digits on CIFAR-10's photographs, and a small network.",
 }
 SCARCE, RICH = 'semseg', ('parts', 'saliency', 'depth')
 CLIENTS = 5  # of a task

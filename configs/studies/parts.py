@@ -1,4 +1,4 @@
-"""What the parts of SemiSFL contribute (not in the paper as a table): each is left out, the others stay.
+"""What the parts of SemiSFL contribute (not a table of the paper): each is left out in turn.
 
     python launch.py --config=configs/studies/parts.py:digits
 

@@ -1,9 +1,9 @@
-"""SemiSFL + client priors, a method of no paper (docs/client-priors.md), beside the nearest ones, by how unequal
+"""SemiSFL + client priors, a method of this package (docs/client-priors.md), beside the nearest ones, by how unequal
 clients are; and its parts.
 
     python launch.py --config=configs/studies/priors.py:digits
 
-Its rule was chosen with seeds 0 to 9 of the digits and tried on MNIST, so there the seeds are others. CIFAR-10 had no
+Its rule was chosen with seeds 0 to 9 of the digits and tried on MNIST, so the seeds differ there. CIFAR-10 had no
 part in that, and has the seeds of Tables II and III, whose runs it shares. `study_tuned` compares tuned methods.
 """
 

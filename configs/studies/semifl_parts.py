@@ -1,9 +1,9 @@
-"""What SemiFL's gain over the labels alone is of (not in its paper): each part is left out, the others stay.
+"""Where SemiFL's gain over labels alone comes from (not in its paper): each part is left out in turn.
 
     python launch.py --config=configs/studies/semifl_parts.py:digits
 
 Without a pseudo-label, all its clients sit out. What is left is the server: with clipped gradients, and with momentum
-that goes on from round to round. Without these two besides, it is the server alone, to the bit.
+that goes on from round to round. Without these two as well, it is the server alone, to the bit.
 """
 
 from ml_collections import ConfigDict

@@ -2,7 +2,7 @@
 
     python launch.py --config=configs/studies/shvr_fig6.py:smoke
 
-Each client has labels of six classes; a share r of its unlabeled images is from the four others. The paper's sizes of
+Each client has labels of six classes; a share r of its unlabeled images is from the other four. The paper's sizes of
 clients (Dir_40(0.025)) would leave some without images; here clients are of equal size (docs/ledger.md).
 """
 

@@ -15,7 +15,7 @@ SETTINGS = {
     'smoke': {'rounds': 10, 'eval_every': 1, 'checkpoint_every': 10},
     'cpu': {'rounds': 300, 'eval_every': 1, 'checkpoint_every': 75},
 }
-# 1,437 training images: 300 are held out, 40 are labeled, the clients have the others. `lr` falls over all rounds.
+# 1,437 training images: 300 are held out, 40 are labeled, the clients have the rest. `lr` falls over all rounds.
 COMMON = {'lr_rounds': 0, 'data.eval_split': 'validation', 'data.num_validation': 300}
 
 

@@ -377,7 +377,7 @@ class FedDure:
         'method is FedAvg with FixMatch')
     hidden: int = option(128, at_least=1, idle={'feddure.fine': False}, help='width of the hidden layer of F-reg')
     coarse_rate: float = option(1.0, at_least=0, help="learning rate of C-reg, and of the virtual step in F-reg's "
-        'gradient, as a multiple of `lr`; 0: C-reg stands still')
+        'gradient, as a multiple of `lr`; 0: C-reg does not change')
     fine_rate: float = option(1.0, at_least=0, idle={'feddure.fine': False}, help='learning rate of F-reg, as a '
         'multiple of `lr`')
 # fmt: on

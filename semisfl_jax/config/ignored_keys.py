@@ -106,7 +106,7 @@ def _by_several(flat: dict[str, Any], method: algorithms.Method) -> Iterator[tup
     if method.labels_alone(flat) or not method.clients:
         same_k_s = f'{method.name} has no pseudo-labels'
     if pseudo_labels == 'none':
-        same_k_s = "pseudo_labels='none' keeps K_s as it begins"
+        same_k_s = "pseudo_labels='none' keeps K_s constant"
     if not k_s:
         same_k_s = 'k_s=0'
     late = flat['failures.deadline_seconds']  # the other costs decide which clients are late

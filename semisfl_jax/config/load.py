@@ -127,7 +127,7 @@ def run_file(path: Path) -> ModuleType:
       UserError: it is a file that a run wrote.
     """
     if path.suffix in ('.json', '.jsonl'):
-        again = f'to go on, repeat the command of that run with --workdir={path.parent}'
+        again = f'to resume, repeat the command of that run with --workdir={path.parent}'
         raise UserError(f'{path} was written by a run, and is not a Python file: {again}')
     loader = SourceFileLoader(f'semisfl_jax_configuration_{path.stem}', str(path))  # takes any ending
     spec = importlib.util.spec_from_loader(loader.name, loader)

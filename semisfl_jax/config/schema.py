@@ -30,30 +30,31 @@ class Run:
     seeds: tuple[int, ...] = key((), help='(0, 1, 2): one trial for each, in one program, each with a folder seed_N; '
         'leave `seed` at 0')
     algorithm: str = key('semisfl', choices=algorithms.METHODS, help='fedswitch_sl: SemiSFL without '
-        'clustering; semisfl_prior: with client priors, of no paper; splitfed: supervised, on data.client_labels with '
-        'k_s=0; for dense tasks (data.tasks), with data.client_labels=-1 and k_s=0: m_fed, mfed_fl, mfed_local')
-    setting: str = key('harmonized', choices=('harmonized', 'official'), help="for baselines: harmonized: SemiSFL's "
-        'protocol, all keys unchanged; the method itself is as its authors have it ("What harmonized means" in '
+        'clustering; semisfl_prior: with client priors, not from a paper; splitfed: supervised, on data.client_labels '
+        'with k_s=0; for dense tasks (data.tasks), with data.client_labels=-1 and k_s=0: m_fed, mfed_fl, mfed_local')
+    setting: str = key('harmonized', choices=('harmonized', 'official'), help="harmonized: SemiSFL's protocol "
+        'for all methods, no key changed; only the algorithm is that of its authors ("What harmonized means" in '
         'docs/ledger.md) | official: the values of its own papers or their code instead (`official` in its file in '
         'semisfl_jax/algorithms), unless overridden on the command line')
-    official_keys: tuple[str, ...] = key((), help="keys set from the papers; filled in by 'official', not by the user")
+    official_keys: tuple[str, ...] = key((), help="keys that setting='official' has set; do not set it yourself")
     rounds: int = key(1000, at_least=1, help='may be increased later: the same command then resumes from where it '
         'stopped')
     eval_every: int = key(10, at_least=1, help='rounds between evaluations; the last round is always evaluated')
     eval_batch_size: int = key(500, at_least=1, help='images at a time in an evaluation')
     checkpoint_every: int = key(50, at_least=1, help='rounds between checkpoints; the last round is always saved')
-    checkpoints_kept: int = key(2, at_least=1, help='with several seeds, at least 2 of each trial')
+    checkpoints_kept: int = key(2, at_least=1, help='newest checkpoints to keep; with several seeds, at least 2 of '
+        'each')
     diagnostics_every: int = key(0, at_least=0, help='rounds between files in diagnostics/: pseudo-labels per class '
         'and client, queue, teacher-student gap; also after the last round; 0: none. Does not affect the run')
-    precision: str = key('tf32', choices=('float32', 'tf32', 'bfloat16'), help='of the arithmetic, not of the weights; '
+    precision: str = key('tf32', choices=('float32', 'tf32', 'bfloat16'), help='of arithmetic; weights stay float32. '
         'tf32: float32 with products in TensorFloat-32 if the device supports it (GPUs since Ampere; a CPU uses '
         'float32) | bfloat16: of activations')
     deterministic: bool = key(True, help='on a GPU, use only bitwise reproducible kernels; False may be faster')
     compilation_cache: bool = key(True, help='keep compiled programs in ~/.cache/semisfl_jax, so that later starts are '
-        'fast; once a run of a process has done so, all later ones of this process do')
+        'fast; once one run of a process does, all later runs of the process do')
     k_s_rule: str = key('auto', choices=(AUTO, *algorithms.method.K_S_RULES), help='how K_s adapts: paper | '
-        'code: by losses | coverage: as paper, but set to no less than k_s times the share of images without a '
-        'confident label | auto: the method\'s own')
+        'code: by losses | coverage: as paper, but at least k_s times the share of images without a '
+        'confident label | auto: the rule of the method')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,8 +63,8 @@ class Parallel:
 
     devices: int = key(1, at_least=0, help='how many share the active clients, or the trials of `seeds`; 0: as many as '
         'fit, which on a CPU is its cores, or 1 for split methods. Changes the order of sums over clients, and nothing '
-        'for `seeds`. With 0 a run that resumes on a machine with more or fewer devices goes on with those')
-    coordinator: str = key('', help="several processes: HOST:PORT of process 0 | 'auto': from Slurm, Cloud TPU, …")
+        'for `seeds`. With 0, a run resumes on a machine with more or fewer devices and uses all of them')
+    coordinator: str = key('', help="several processes: HOST:PORT of process 0 | 'auto': asks Slurm, Cloud TPU, …")
     num_processes: int = key(1, at_least=1, help='with HOST:PORT; `devices` counts all processes, the same number in '
         'each')
     process_id: int = key(0, at_least=0, help='with HOST:PORT: 0 .. num_processes - 1, different in each process')
@@ -88,19 +89,19 @@ class Data:
         '-1: clients know the labels of all their images (upper bounds); the server keeps its own, or with k_s=0 has '
         'none')
     num_unlabeled: int = key(0, at_least=0, help='how many of the remaining images the clients share without labels, '
-        'by class frequency (but see federation.mismatch), the others not being used; 0: all')
+        'by class frequency (but see federation.mismatch); the rest is not used. 0: all')
     num_validation: int = key(0, at_least=0, added=True, help='training images held out, by class frequency, before '
-        "all others are dealt; drawn with the seed of the partition, and not used unless eval_split='validation'")
-    eval_split: str = key('test', choices=('test', 'validation'), added=True, help='what is scored: the test images | '
-        'the held-out ones, to choose settings by; then no test image is read')
+        "the split among server and clients; drawn with the seed of the split; used only by eval_split='validation'")
+    eval_split: str = key('test', choices=('test', 'validation'), added=True, help='images that are scored: test | '
+        'validation: the held-out ones, to choose settings; no test image is read then')
     tasks: tuple[str, ...] = key((), feature='tasks', help="dense tasks, for methods that train them: of 'semseg', "
-        "'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints', those that the data set has; client n works on "
-        'task n mod their number')
+        "'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints', those that the data set has; of T tasks, client "
+        'n works on task n mod T')
     images_of_tasks: tuple[int, ...] = key((), feature='tasks', added=True, help='dense tasks: how many images the '
-        'clients of each task share, in the order of `tasks`, in place of num_unlabeled; 0: all that have a truth for '
-        'it; (): as num_unlabeled')
+        'clients of each task share, in the order of `tasks`, in place of num_unlabeled; 0: all with ground truth for '
+        'the task; (): as num_unlabeled')
     task_images: str = key('shared', choices=('shared', 'disjoint'), feature='tasks', help='shared: the clients of '
-        'each task divide all images that have a truth for it | disjoint: all clients divide the images')
+        'each task divide all images with ground truth for it | disjoint: all clients divide the images')
     residency: str = key('device', choices=('device', 'host'), help='host: client images stay in host memory, for sets '
         'too large for the device')
     fake: bool = key(False, help='synthetic images of the real shapes; marks every output as fake')
@@ -110,7 +111,7 @@ class Data:
         'the data; -1: that of the run, so that each of several `seeds` has its own split; 0 or more: one split for '
         'all of them')
     partition_file: str = key('', help='use the split in this partition.npz instead of drawing one')
-    cache_dir: str = key('', help="decoded arrays, '' means ~/.cache/semisfl_jax")
+    cache_dir: str = key('', help="folder of decoded arrays; '' means ~/.cache/semisfl_jax")
     image_size: int = key(0, at_least=0, at_most=4096, help='resize to this side (image100 and unequal images), 0: '
         'keep; sets with dense tasks: 48 pixels in scenes, 512 in pascal_context, 256 in coco, 128 in oxford_iiit_pet')
     pad_to: int = key(0, at_least=0, at_most=4096, help='pad with zeros to this side, after resizing, the image in the '
@@ -126,31 +127,31 @@ class Data:
 class Federation:
     """Federation."""
 
-    num_clients: int = key(30, at_least=1, help='N')
-    num_active: int = key(10, at_least=1, help='N_h, redrawn each round, uniformly and without replacement')
+    num_clients: int = key(30, at_least=1, help='N, all clients')
+    num_active: int = key(10, at_least=1, help='N_h, clients per round, redrawn uniformly and without replacement')
     partition: str = key('uniform', choices=data.PARTITIONS, help="how clients' images are split: uniform: "
         'equally many of each class | dirichlet: one draw over classes for each client | dirichlet_class: one draw '
         'over clients for each class, as in the code of SemiFL and of FedDure | classes: some classes for each client')
     alpha: float = key(0.1, above=0, help='Dirichlet concentration: small is skewed')
-    min_images: int = key(10, at_least=0, help='dirichlet_class: drawn again until every client has at least so many '
-        'unlabeled images')
-    max_images: int = key(0, at_least=0, help='dirichlet_class: and at most so many; 0: no bound')
-    classes_per_client: int = key(2, at_least=1, help='classes: random ones, each at equally many clients in equal '
-        'parts')
+    min_images: int = key(10, at_least=0, help='dirichlet_class: the draw is repeated until every client has at '
+        'least this many unlabeled images')
+    max_images: int = key(0, at_least=0, help='dirichlet_class: and at most this many; 0: no limit')
+    classes_per_client: int = key(2, at_least=1, help='classes: number of random classes of a client; each class is '
+        'at equally many clients, in equal parts')
     client_map: str = key('auto', choices=('auto', 'vmap', 'loop'), help='vmap: all clients at once | loop | auto: '
         'loop on a CPU, vmap elsewhere')
     client_chunk: int = key(0, at_least=0, help='clients computed at a time, to bound memory; 0: all active ones')
     labeled_partition: str = key('same', choices=ChainMap[str, Any](data.PARTITIONS, {'same': None}),
-        help="how clients' labeled images (data.client_labels) are split: same: like the unlabeled ones, a client may "
-        'get none | a rule of federation.partition, with a draw of its own; uniform as in the authors\' code. With '
-        'client_labels=-1 and k_s=0 a rule deals `num_labeled` of the images')
-    labeled_alpha: float = key(0.0, at_least=0, help='their concentration, with a rule of their own; 0: '
+        help="how clients' labeled images (data.client_labels) are split: same: like the unlabeled ones, so a client "
+        'may get none | a rule of federation.partition, drawn separately (uniform in the authors\' code). With '
+        'client_labels=-1 and k_s=0, a rule splits `num_labeled` of the images')
+    labeled_alpha: float = key(0.0, at_least=0, help='Dirichlet concentration of a separate labeled_partition; 0: '
         'federation.alpha')
-    min_labeled: int = key(10, at_least=0, help="with labeled_partition='dirichlet_class', the least that every client "
-        'gets')
-    mismatch: float = key(-1.0, at_least=-1, at_most=1, help="share of a client's unlabeled images from classes it has "
-        'no label of, 0 to 1; federation.partition then decides how many images a client gets, but not their classes; '
-        '-1: off')
+    min_labeled: int = key(10, at_least=0, help="with labeled_partition='dirichlet_class': labeled images that every "
+        'client gets at least')
+    mismatch: float = key(-1.0, at_least=-1, at_most=1, help="share of a client's unlabeled images from classes of "
+        'which it has no label, 0 to 1; federation.partition then decides how many images a client gets, but not of '
+        'which classes; -1: off')
     mu: int = key(7, at_least=0, help='unlabeled images per labeled one in a client batch, when clients have labels; '
         '0: their labels are ignored')
     ignored_labeled: str = key('dropped', choices=('dropped', 'unlabeled'), help="with mu=0, the clients' labeled "
@@ -164,26 +165,26 @@ class Model:
     name: str = key('alexnet', choices=models.EVERY_ARCHITECTURE, help="resnet9 is FedDure's, "
         "resnet9_plain FedMatch's, without BatchNorm and biases, wresnet28x2 SemiFL's, mlp5000 and cnn13 Fed-SHVR's, "
         "mcmahan_cnn and mcmahan_2nn FedAvg's; mlp200 is for CPUs")
-    split_index: int | None = key(None, feature='cut', help='layers at the client, a residual block counting as one; '
+    split_index: int | None = key(None, feature='cut', help='layers at the client; a residual block counts as one; '
         "None: the paper's cut, after the convolutions")
-    output_stride: int = key(8, feature='tasks', help="dense tasks: of the encoder's last map: 8, 16 or 32 (dilation "
-        'in place of stride)')
-    weights: str = key('', feature='tasks', help='dense tasks: a file with which encoders start: a PyTorch state dict '
-        "of torchvision's ResNet, or this package's own names (.npz, .safetensors, .pth) | the folder of a finished "
-        'run of m_fed or mfed_fl: the mean of the encoders of its tasks; of several seeds, each seed starts with its '
-        'own')
+    output_stride: int = key(8, feature='tasks', help="dense tasks: stride of the encoder's last map: 8, 16 or 32 "
+        '(dilation replaces stride)')
+    weights: str = key('', feature='tasks', help='dense tasks: file of the initial weights of encoders: a PyTorch '
+        "state dict of torchvision's ResNet, or this package's own names (.npz, .safetensors, .pth) | the "
+        'folder of a finished run of m_fed or mfed_fl: the mean of the encoders of its tasks; of several seeds, each '
+        'seed starts with its own')
     projection: str = key('mlp', choices=('mlp', 'linear', 'none'), part='projection head', help='the projection head')
     projection_dim: int = key(128, at_least=1, part='projection head', idle={'model.projection': 'none'},
-        help='its outputs')
+        help='outputs of the projection head')
     convolution: str = key('auto', choices=('auto', 'direct', 'winograd', 'native', 'patches'),
-        help='winograd: direct, with less arithmetic in wide 3 x 3 convolutions | auto: winograd on a CPU, native '
-        'elsewhere')
+        help='how convolutions are computed; winograd: direct, with less arithmetic in wide 3 x 3 ones | auto: '
+        'winograd on a CPU, native elsewhere')
     batch_norm_variance: str = key('biased', choices=('biased', 'unbiased'), help="estimator for BatchNorm's running "
         'variance: biased, as in Flax: squares divided by n, the number of rows times pixels | unbiased, as in '
         'PyTorch: by n - 1')
     recompute: bool = key(False, added=True, help='True: keep only the outputs of convolutions and products for a '
-        'backward pass, and compute again what is between them (BatchNorm, ReLU, pooling): half the memory of models '
-        'with BatchNorm')
+        'backward pass, and recompute BatchNorm, ReLU and pooling between them: halves the memory of models with '
+        'BatchNorm')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,8 +193,9 @@ class Failures:
 
     before: float = key(0.0, at_least=0, at_most=1, help='probability that an active client never starts')
     inside: float = key(0.0, at_least=0, at_most=1, help='probability that it starts and then fails at a random moment')
-    trace: str = key('', help='instead: a CSV file of round (from 1), client (from 0), done (share; 0: never started)')
-    trace_hash: str = key('', added=True, help='SHA-256 of its content; filled in by a run, which goes on with no '
+    trace: str = key('', help='instead of probabilities, a CSV file: round (from 1), client (from 0), done (share; '
+        '0: never started)')
+    trace_hash: str = key('', added=True, help='SHA-256 of the trace; filled in by the run, which resumes with no '
         'other trace')
     deadline_seconds: float = key(0.0, at_least=0, help='clients whose own round takes longer are dropped; 0: no '
         'deadline')

@@ -64,7 +64,7 @@ class WeakViews(NamedTuple):
 
 
 class Labeler(NamedTuple):
-    """Two functions, which mix: who is confident, and what the target of clients' images is.
+    """Two functions to combine freely: which of the clients' images are confident, and what their targets are.
 
     They may read a state, any pytree, that lives from iteration to iteration of a round. Labels that a client knows
     take precedence, and `pseudo_labels` 'true' and 'none' replace both answers, so no labeler sees the truth.
@@ -473,7 +473,7 @@ def weak_rows(
       student: the student, whose bottom has a leading [A'].
       x: [A', B, H, W, C], normalized weak views.
       keys: [A'], for dropout.
-      by_teacher: who labels, as in `WeakViews.logits_by`.
+      by_teacher: whether the teacher labels, as in `WeakViews.logits_by`.
 
     Returns:
       Features [R, D] and logits [R, K].

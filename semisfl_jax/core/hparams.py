@@ -23,24 +23,25 @@ class Local:
     """Local training at the clients."""
 
     objective: str = key('fixmatch', choices=('supervised', *STRONG, 'pseudo_label', 'mean_teacher'),
-        feature='objective', help='of fedavg and fedprox; supervised: labeled images only | pseudo_label: labels once '
-        'a round, by the received model | mean_teacher; both without strong views')
+        feature='objective', help='loss of clients in fedavg and fedprox; supervised: labeled images only | '
+        'pseudo_label: labels once a round, by the received model | mean_teacher; both without strong views')
     epochs: int = key(0, at_least=0, feature='local', help='passes of a client over its images (semifl: confident '
         'ones) in a round; 0: k_u iterations')
-    steps: str = key('unlabeled', choices=('unlabeled', 'longest'), feature='steps', help='iterations of these '
-        'passes: unlabeled: over the unlabeled images, rounded up | longest: over the unlabeled or the labeled ones, '
-        "whichever takes longer, rounded down | auto: as in the method's paper")
-    weighting: str = key('uniform', choices=('samples', 'uniform'), feature='local', help='of the average over '
-        "clients: samples: by the number of images that each trains on | uniform | auto: as in the method's paper")
+    steps: str = key('unlabeled', choices=('unlabeled', 'longest'), feature='steps', help='iterations per '
+        'pass: unlabeled: to see every unlabeled image, rounded up | longest: to see all unlabeled or all labeled '
+        "images, whichever takes longer, rounded down | auto: as in the method's paper")
+    weighting: str = key('uniform', choices=('samples', 'uniform'), feature='local', help='weights of the '
+        'average over clients: samples: by the number of images that each trains on | uniform | auto: as in the '
+        "method's paper")
     optimizer_state: str = key('fresh', choices=('fresh', 'kept'), feature='kept optimizers',
         help='kept: a client continues with the optimizer state of its last round, and so does the server of semifl | '
         "fresh | auto: as the method's authors do")
     prox: float = key(0.01, at_least=0, feature='prox', help='mu of fedprox')
     teacher_decay: float = key(0.99, at_least=0, below=1, feature='mean teacher', idle=_NO_PSEUDO_LABELS,
-        help="of the teacher of a client with objective 'mean_teacher'")
+        help="mean_teacher: decay of each client's teacher, a moving average")
     input_noise: float = key(0.0, at_least=0, feature='mean teacher', objectives=('mean_teacher',),
         help='mean_teacher: standard deviation of Gaussian noise on normalized images, drawn for teacher and student '
-        "each; 0.15 in its authors' code. Without views and dropout it is all that the two differ in")
+        "each; 0.15 in its authors' code. Without views and dropout, teacher and student differ only in this noise")
     ramp_rounds: int = key(0, at_least=0, feature='objective', objectives=('pseudo_label', 'mean_teacher'),
         idle=_NO_PSEUDO_LABELS, help='pseudo_label, mean_teacher: rounds in which the weight of the unlabeled loss '
         'rises, linearly from 0, or as exp(-5 (1 - round / ramp_rounds)^2); 0: no ramp')
@@ -50,8 +51,8 @@ class Local:
 class Uda:
     """Objective 'uda' of local training."""
 
-    temperature: float = key(1.0, above=0, feature='uda', idle=_NO_PSEUDO_LABELS, help='of the labels: below 1 '
-        'sharpens them')
+    temperature: float = key(1.0, above=0, feature='uda', idle=_NO_PSEUDO_LABELS, help='softmax temperature '
+        'of pseudo-labels; below 1 sharpens them')
     tsa: str = key('off', choices=('off', 'linear', 'exp', 'log'), feature='uda', help='training signal annealing of '
         "the clients' labels, over `lr_rounds` rounds as the learning rate")
 
@@ -60,12 +61,13 @@ class Uda:
 class HParams:
     """The numbers and options that shape a jitted round: its keys, and what a method or other keys make of it."""
 
-    k_s: int = key(100, at_least=0, help='supervised iterations in the first round; 0: the server has no images '
-        'of its own')
-    k_u: int = key(50, at_least=1, part='clients', help="cross-entity iterations, or those of a client's local "
-        'training')
+    k_s: int = key(100, at_least=0, help='K_s, supervised iterations in the first round; 0: the server has no '
+        'images')
+    k_u: int = key(50, at_least=1, part='clients', help='K_u, cross-entity iterations per round, or local iterations '
+        'of a client')
     batch_size: int = key(64, at_least=1, at_most=10**6, part='clients', help='B, images per client and iteration')
-    server_batch_size: int = key(64, at_least=1, at_most=10**6, idle={'k_s': 0}, help='B_s')
+    server_batch_size: int = key(64, at_least=1, at_most=10**6, idle={'k_s': 0}, help='B_s, images per supervised '
+        'iteration')
     pre_rounds: int = key(0, at_least=0, feature='pre-rounds', part='clients', help='number of initial rounds without '
         'a cross-entity phase')
     sampling: str = key('epochs', choices=('epochs', 'replicated'), feature='sampling', help='the order of images in '
@@ -79,9 +81,9 @@ class HParams:
     lr: float = key(0.02, above=0, help='learning rate of the first round')
     lr_min: float = key(0.005, at_least=0, help='learning rate at the end')
     lr_rounds: int = key(1000, at_least=0, help='later rounds stay at lr_min; 0 means `rounds`')
-    lr_schedule: str = key('cosine', choices=('cosine', 'poly'), help='how it falls; poly: as (1 - round / '
-        'lr_rounds)^0.9')
-    momentum: float = key(0.9, at_least=0, below=1, help='of SGD, or beta_1 of Adam')
+    lr_schedule: str = key('cosine', choices=('cosine', 'poly'), help='decay of the learning rate; poly: '
+        '(1 - round / lr_rounds)^0.9')
+    momentum: float = key(0.9, at_least=0, below=1, help='momentum of SGD, or beta_1 of Adam')
     nesterov: bool = key(True, idle={'momentum': 0}, help="Nesterov's form of the momentum")
     weight_decay: float = key(5e-4, at_least=0, help='the weight of an L2 term')
 
@@ -91,10 +93,10 @@ class HParams:
         idle={'pseudo_labels': ('true', 'none')}, help='tau: minimum confidence for a pseudo-label to count; 0: all '
         'count')
     pseudo_labels: str = key('method', choices=('method', 'true', 'none'), feature='pseudo-labels', added=True,
-        help='an upper and a lower line for a method: true: the true labels in place of its pseudo-labels, and all '
-        'count (an oracle) | none: no pseudo-label counts; all else as in the method, but K_s stays as it begins: '
-        'there is no unlabeled loss to adapt to')
-    temperature: float = key(0.2, above=0, feature='clustering', part='clients', help='kappa of the contrastive terms')
+        help='baselines of a method: true: an oracle, whose pseudo-labels are the true labels, all of them confident | '
+        'none: pseudo-labels are ignored; the rest is unchanged, except that K_s stays constant, as there is no '
+        'unlabeled loss to adapt to')
+    temperature: float = key(0.2, above=0, feature='clustering', part='clients', help='kappa in the contrastive losses')
     consistency_weight: float = key(1.0, at_least=0, feature='consistency', part='clients',
         objectives=(*STRONG, 'pseudo_label', 'mean_teacher'), help='weight of H in the cross-entity phase, or of the '
         'unlabeled loss in local training')
@@ -117,8 +119,9 @@ class HParams:
 
     # --- teacher
 
-    ema_decay: float = key(0.99, at_least=0, below=1, feature='teacher', help='gamma')
-    ema_warmup: bool = key(True, feature='teacher', help='a_t = min(1 - 1 / (t + 1), gamma)')
+    ema_decay: float = key(0.99, at_least=0, below=1, feature='teacher', help='gamma, decay of the teacher, '
+        'a moving average of the student')
+    ema_warmup: bool = key(True, feature='teacher', help='True: the decay of step t is min(1 - 1 / (t + 1), gamma)')
     client_teacher_ema: bool = key(False, feature='client teacher', part='clients', help='Eq. 8: clients also update '
         'their copy of the teacher bottom')
     client_teacher_bn: str = key('eval', choices=('eval', 'train'), feature='client teacher', part='clients',

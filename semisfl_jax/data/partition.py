@@ -36,7 +36,7 @@ def settings(config: ConfigDict) -> dict:
     Settings about labeled images at the clients are present only if there are such images, and those of a rule only if
     it is used. If clients get all images and know their labels (`client_labels` -1 without a server phase), no image is
     set aside as labeled, and `num_labeled` is 0. The exception is a separate rule for labeled images
-    (`labeled_partition`): that rule deals `num_labeled` images, and `all_labels` says that the labels of the remaining
+    (`labeled_partition`): that rule splits `num_labeled` images, and `all_labels` says that the labels of the remaining
     ones are known, too.
     """
     fed, count = config.federation, config.data.client_labels
@@ -98,7 +98,7 @@ def faults(config: ConfigDict) -> Iterator[str]:
     yield from _faults_of_counts(config)
     if tasks and fed.labeled_partition != 'same':
         rule = f"federation.labeled_partition='{fed.labeled_partition}'"
-        yield f"{rule} deals labeled images by class, and dense tasks have no classes of images: use 'same'"
+        yield f"{rule} splits labeled images by class, and images of dense tasks have no class: use 'same'"
     if -1 < fed.mismatch < 0:
         yield f'federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none'
     if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):
@@ -173,7 +173,7 @@ def make_partition(dataset: Dataset, config: ConfigDict) -> Partition:
     The clients' labeled images follow the same shares or classes, or a rule with a draw of its own
     (`labeled_partition`). With `mismatch`, the rule only decides how many unlabeled images a client gets; their classes
     depend on the classes of its labeled images. With mu = 0 the clients' labels are ignored: their images are
-    discarded, or dealt among the unlabeled ones (`ignored_labeled`).
+    discarded, or split along with the unlabeled ones (`ignored_labeled`).
 
     `client_labels` -1 splits as 0 does, but clients know the labels of the images they hold. Without a server phase
     (k_s = 0) they also get the server's images, by `labeled_partition` if that is not 'same'.
@@ -299,7 +299,7 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
 
 
 def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Deals the first images of K + 1 shuffled groups to N clients by counts [N, K + 1]: N ascending int32 arrays."""
+    """Gives the first images of K + 1 shuffled groups to N clients by counts [N, K + 1]: N ascending int32 arrays."""
     used = counts.sum(axis=0)
     rows = np.concatenate([group[:count] for group, count in zip(groups, used, strict=True)])
     owner = np.concatenate([np.repeat(np.arange(len(counts)), column) for column in counts.T])

@@ -1,4 +1,4 @@
-"""The rules that deal images to clients: how many of each class a client gets.
+"""The rules that split images among clients: how many of each class a client gets.
 
 A rule takes the sizes [K + 1] of the classes, the last one for images of unknown class, and `RuleSettings`; it returns
 integer counts [N, K + 1] whose columns sum to the sizes.
@@ -21,7 +21,7 @@ WITHOUT_ALPHA = ('uniform', 'classes', 'same')
 
 @dataclasses.dataclass(frozen=True)
 class RuleSettings:
-    """Settings of a rule for the images that it deals: the clients' unlabeled images, or their labeled ones."""
+    """Settings of a rule for the images that it splits: the clients' unlabeled images, or their labeled ones."""
 
     num_clients: int  # N
     seed: int  # of the partition
@@ -65,7 +65,7 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
       [N, K + 1] images per client and class.
 
     Raises:
-      UserError: the rule cannot deal these sizes, or returns something else than their counts.
+      UserError: the rule cannot split these sizes, or returns anything but counts that add up to them.
     """
     dealt = np.asarray(PARTITIONS[rule](sizes.copy(), settings))
     shape, fault = (settings.num_clients, len(sizes)), ''
@@ -86,7 +86,7 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
 def same_shares_as_unlabeled(
     rule: str, sizes: np.ndarray, chosen: Mapping[str, Any], unlabeled: np.ndarray
 ) -> np.ndarray:
-    """Deals labeled images with the shares or classes of the unlabeled ones.
+    """Splits labeled images with the shares or classes of the unlabeled ones.
 
     The rule runs with the random numbers of the unlabeled images. What 'dirichlet_class' draws depends on the sizes, so
     there every class follows the counts of the unlabeled images instead.
@@ -106,7 +106,7 @@ def same_shares_as_unlabeled(
 
 
 def uniform(sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
-    """Deals every class equally to all clients: sizes [K + 1] -> counts [N, K + 1]."""
+    """Splits every class equally among all clients: sizes [K + 1] -> counts [N, K + 1]."""
     return split_evenly(sizes, settings.num_clients)
 
 
@@ -229,7 +229,7 @@ def _stream(settings: RuleSettings, name: str) -> np.random.Generator:
 
 
 def _need_classes(rule: str, sizes: np.ndarray, settings: RuleSettings) -> None:
-    """Raises UserError if some of the images to deal are of unknown class."""
+    """Raises UserError if some of the images to split are of unknown class."""
     if sizes[-1]:
         raise UserError(
             f"{settings.key} is '{rule}', but the labels of {sizes[-1]} training images are unknown, "

@@ -177,10 +177,10 @@ def side_by_side(runs: Sequence[Run], last: int = tasks.LAST) -> Comparison:
         first = [*run.curve(run.key)][-last:][:1]
         fewest = min(len(run.curve(run.key)) for run in members.values())
         if fewest < last:
-            remarks.setdefault(f'fewer than {last} evaluations, the mean is of {fewest}', []).append(_title(label))
+            remarks.setdefault(f'fewer than {last} evaluations, the mean is over {fewest}', []).append(_title(label))
         if last > 1 and first and first[0] < run.settings['rounds'] / 2:
             rounds = f'{first[0]} to {run.settings["rounds"]}'
-            remarks.setdefault(f'the mean is of rounds {rounds}; see --last', []).append(_title(label))
+            remarks.setdefault(f'the mean is over rounds {rounds}; see --last', []).append(_title(label))
     remarks |= {f'not compared, as {reason}': pairs for reason, pairs in left_out.items()}
     notes = [f'{remark}: {_several(of)}' for remark, of in remarks.items()]
     tables = [_score_table(groups, rows)]

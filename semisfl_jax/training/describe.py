@@ -13,8 +13,8 @@ from semisfl_jax.data import Partition
 from semisfl_jax.training.experiment import Experiment
 
 _PSEUDO_LABELS = {
-    'true': 'ORACLE: the true labels take the place of pseudo-labels; no method can have them',
-    'none': 'NO PSEUDO-LABELS: none counts, all else is as in the method',
+    'true': 'ORACLE: pseudo-labels are replaced by the true labels, which no real method has',
+    'none': 'NO PSEUDO-LABELS: all are ignored; the rest of the method is unchanged',
 }
 
 
@@ -32,10 +32,11 @@ def describe(trials: Sequence[Experiment], devices: int = 1) -> list[str]:
     tasks = config.data.tasks
     kinds = f'{count(len(tasks), "task")}: {", ".join(tasks)}' if tasks else ''
     labeled = f'{len(partition.server_index):,} labeled images' if len(partition.server_index) else 'no images'
+    labeled += ' at the server'
     if len(partition.server_index) and not tasks:
         seen = [{*dataset.train_labels[trial.partition.server_index].tolist()} for trial in trials]
         if lacking := dataset.num_classes - len(set.intersection(*seen)):
-            labeled += f' (NONE OF {lacking} OF {dataset.num_classes} CLASSES)'
+            labeled += f' (WARNING: {lacking} of {dataset.num_classes} classes have no label)'
     clients = 'no clients'
     if experiment.method.clients:
         clients = f'{partition.num_clients} clients, '
@@ -46,20 +47,20 @@ def describe(trials: Sequence[Experiment], devices: int = 1) -> list[str]:
     for side, piece in (('BELOW', weights.bottom), ('ABOVE', weights.top)):
         parameters += '' if jax.tree.leaves(piece) else f' (NONE {side} THE CUT)'
     device = jax.devices()[0]
-    shares = f', {devices} of them' if devices > 1 else ''
-    shares += ', which divide the seeds' if shares and len(trials) > 1 else ''
+    shares = f', {devices} devices' if devices > 1 else ''
+    shares += ', which share the seeds' if shares and len(trials) > 1 else ''
     shares += f' in {jax.process_count()} processes' if jax.process_count() > 1 else ''
     lines = [
         f'algorithm  {config.algorithm}, {count(config.rounds, "round")}, {seeds}',
         f'data       {dataset.name}: {len(dataset.train_images):,} training and {_evaluated(experiment)} '
         f'images of {height}x{width}x{channels}, {kinds or f"{dataset.num_classes} classes"}',
-        f'split      {labeled} at the server; {clients}, {_origin(config, len(trials))}',
+        f'split      {labeled}; {clients}, {_origin(config, len(trials))}',
         f'model      {config.model.name}, {parameters}',
         f'device     {device.platform} ({device.device_kind}){shares}',
     ]
     if nbytes := trees.nbytes(getattr(experiment.state_shapes, 'clients', ())):
         each, total = size(nbytes / partition.num_clients), size(nbytes * len(trials))
-        lines.append(f'memory     each client keeps {each} between its rounds, {total} in all')
+        lines.append(f'memory     each client keeps {each} between rounds, {total} in total')
     if experiment.method.price is None:
         lines.append(f'costs      none: {config.algorithm} has no price (docs/your-own.md)')
     if warning := _PSEUDO_LABELS.get(config.pseudo_labels):
@@ -73,8 +74,8 @@ def _evaluated(experiment: Experiment) -> str:
     """Counts the evaluated images, '10,000 test', and those that are held out."""
     held_out, split = len(experiment.partition.validation_index), experiment.dataset.eval_split
     if split == 'validation':
-        return f'(held out of them) {held_out:,} VALIDATION'
-    unused = f'(except {held_out:,} that are held out, not used) and ' if held_out else ''
+        return f'{held_out:,} held-out VALIDATION'
+    unused = f'({held_out:,} of them held out and unused) and ' if held_out else ''
     return f'{unused}{len(experiment.dataset.test_images):,} test'
 
 

@@ -136,9 +136,9 @@ def console() -> Iterator[Listener]:
             case Resumed(completed):
                 print_lines(f'resuming from the checkpoint of round {completed}')
             case Compiling(program):
-                print(f'compiling the {program} …', end=' ', flush=True)
+                print(f'preparing the {program} …', end=' ', flush=True)
             case Compiled(_, seconds, cached):
-                print_lines(f'{seconds:.1f} s{" (cached by an earlier run)" if cached else ""}')
+                print_lines(f'{seconds:.1f} s{" (compiled program loaded from cache)" if cached else ""}')
             case Started(completed, rounds, headline):
                 progress = Progress(completed, rounds, headline)
             case RoundDone(records):

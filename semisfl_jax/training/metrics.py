@@ -351,10 +351,11 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     headline = read_headline(summary)
     keys, score = score_keys(headline.score), headline.score
     final, last, best = (_value_text(score, summary[key]) for key in keys)
-    seeds = f', means of {len(summary["trials"])} seeds' if 'trials' in summary else ''
+    seeds = f'mean ± s.e. of {len(summary["trials"])} seeds, ' if 'trials' in summary else ''
     lines = [
-        f'{headline.text}{marked} {final} after {count(summary["rounds"], "round")} '
-        f'(mean of the last evaluations, {LAST} at most, {last}, best {best}){seeds}'
+        f'{headline.text}{marked}: final {final}, best {best}, '
+        f'mean of last {count(min(LAST, summary["evaluations"]), "evaluation")} {last} '
+        f'({seeds}{count(summary["rounds"], "round")})'
     ]
     if 'trials' in summary:
         head = 'seed', 'final', 'mean of last', 'best', 'K_s'
@@ -373,4 +374,5 @@ def _value_text(score: Score, value: Any) -> str:
     if not isinstance(value, dict):
         return score.text(value)
     error = value['standard_error']
-    return score.text(value['mean']) + ('' if error is None else f' ± {score.text(error)}')
+    mean = score.text(value['mean'])
+    return mean if error is None else f'{mean.removesuffix("%")} ± {score.text(error)}'

@@ -257,7 +257,7 @@ class RunFolder:
         if restored and (self.homes[0] / BEGAN).exists():
             began, now = read_began(self.homes[0])['devices'], self._trials[0].devices
             if began != now:
-                what = f'{self.path} began on {count(began, "device")}, and goes on on {now}'
+                what = f'{self.path} began on {count(began, "device")} and resumes on {now}'
                 warn(f'{what}: sums differ in their order, and later rounds in their last digits')
         return (restored, records) if restored else None
 

@@ -62,11 +62,11 @@ def start(tmp_path, monkeypatch, name, **changes):
 def test_a_second_start_compiles_nothing(tmp_path, monkeypatch):
     (hits, misses), printed = start(tmp_path, monkeypatch, 'first')
     assert misses > 0
-    assert 'cached by an earlier run' not in printed
+    assert 'loaded from cache' not in printed
     (hits, misses), printed = start(tmp_path, monkeypatch, 'second')
     assert hits > 0
     assert misses == 0
-    assert 'cached by an earlier run' in printed
+    assert 'loaded from cache' in printed
     assert runs.lines(tmp_path / 'first') == runs.lines(tmp_path / 'second')
 
 

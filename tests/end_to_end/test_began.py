@@ -199,7 +199,7 @@ def test_fewer_devices_are_a_word_and_no_other_run(made, tmp_path, caplog):
     sfl.train(config(made, rounds=3, parallel__devices=1), run)
     assert lines(run) == lines(made / 'longer')
     (message,) = [record.getMessage() for record in caplog.records if 'devices' in record.getMessage()]
-    assert 'began on 2 devices, and goes on on 1: sums differ in their order' in message
+    assert 'began on 2 devices, and resumes on 1: sums differ in their order' in message
 
 
 @pytest.fixture
@@ -228,7 +228,7 @@ def test_a_study_that_is_done_gives_its_report_where_nobody_may_write(study, tmp
     request.getfixturevalue('read_only')
     said = []
     assert engine.run(study, {}, str(tmp_path), show=said.append) == folder
-    assert said[1:] == [f'report in {folder}, which cannot be written to, and lacks nothing']
+    assert said[1:] == [f'report in {folder}, complete and read-only']
     next(tmp_path.glob('**/seed_2/summary.json')).parents[1].joinpath('summary.json').unlink()
     with pytest.raises(UserError, match='Read-only file system'):
         engine.run(study, {}, str(tmp_path))

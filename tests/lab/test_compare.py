@@ -58,7 +58,7 @@ def test_a_table_of_means_intervals_and_paired_differences(tmp_path, printed):
         'SemiSFL  Supervised-only  +8.50 ± 1.50    [-10.56, +27.56]  0.11  0.11      2',
         '',
         '* the best of its column',
-        'the mean is of rounds 3 to 12; see --last: SemiSFL; Supervised-only',
+        'the mean is over rounds 3 to 12; see --last: SemiSFL; Supervised-only',
     ]
 
 
@@ -164,7 +164,7 @@ def test_a_run_that_has_not_ended_is_left_out(tmp_path, capsys):
     assert command('compare', *folders) == 0
     out, err = capsys.readouterr()
     assert 'Supervised-only  1      student  80.00 ' in out
-    assert err == f'warning: no finished run, and left out: {folders[-1]}\n'
+    assert err == f'warning: left out, as they hold no finished run: {folders[-1]}\n'
 
 
 def test_a_seed_whose_folder_is_gone_is_named(tmp_path, capsys):
@@ -174,7 +174,7 @@ def test_a_seed_whose_folder_is_gone_is_named(tmp_path, capsys):
     assert command('compare', tmp_path) == 0
     out, err = capsys.readouterr()
     assert 'semisfl  2      teacher' in out.lower()
-    assert err == f'warning: {tmp_path} lacks seed_1, which its config.json names; what follows is without them\n'
+    assert err == f'warning: {tmp_path} lacks seed_1, which its config.json names; they are left out\n'
 
 
 def test_interrupted_it_says_so_in_a_line(monkeypatch, capsys):

@@ -20,3 +20,11 @@ def test_a_run_is_described_as_the_page_shows_it():
     sizes = [len(rows) for rows in trial.partition.client_index]
     assert (min(sizes), max(sizes), sum(sizes)) == (57, 247, 1437 - 40)
     assert sum(leaf.size for leaf in jax.tree.leaves(trial.state_shapes.student)) == 13_706 + 33_024  # its head
+
+
+def test_classes_without_a_label_are_a_warning():
+    """Five labels are of five classes at most; the seed's are counted here again."""
+    (trial,) = experiment.build_trials([config_lib.resolve(sfl.get_config('digits', data__num_labeled=5))])
+    classes = {*trial.dataset.train_labels[trial.partition.server_index].tolist()}
+    warning = f'5 labeled images at the server (WARNING: {10 - len(classes)} of 10 classes have no label); 10 clients'
+    assert warning in describe([trial])[2]

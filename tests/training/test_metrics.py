@@ -95,6 +95,24 @@ def test_a_last_score_that_nothing_defines_is_not_an_earlier_one():
     assert (found['final_rmse'], found['best_rmse'], found['mean_of_last_10_evaluations']) == (None, 0.5, 0.5)
 
 
+def test_a_run_ends_with_its_scores_and_says_of_how_many_evaluations_and_seeds():
+    """Three of 0.5, 0.6 and 0.7: mean 0.6, deviation 0.1, standard error 0.1 / sqrt(3) = 0.0577."""
+    one = {'headline': 'teacher', 'fake': False, 'rounds': 30, 'evaluations': 3}
+    keys = 'final_accuracy', 'best_accuracy', 'mean_of_last_10_evaluations'
+    shown = metrics.final_message(one | dict(zip(keys, (0.5, 0.8, 0.25), strict=True)), None)
+    assert shown == 'teacher accuracy: final 50.00%, best 80.00%, mean of last 3 evaluations 25.00% (30 rounds)'
+    mean = {key: {'mean': 0.6, 'standard_error': 0.1 / 3**0.5} for key in keys}
+    trials = [{'seed': seed, 'k_s': 4, **dict.fromkeys(keys, 0.5 + 0.1 * seed)} for seed in range(3)]
+    lines = metrics.final_message(one | mean | {'trials': trials, 'evaluations': 15}, Path('a')).splitlines()
+    score = '60.00 ± 5.77%'
+    assert lines[0] == (
+        f'teacher accuracy: final {score}, best {score}, mean of last 10 evaluations {score} '
+        '(mean ± s.e. of 3 seeds, 30 rounds)'
+    )
+    assert lines[-2].split() == ['2', '70.00%', '70.00%', '70.00%', '4']
+    assert lines[-1] == 'outputs in a'
+
+
 # --- scores on the test set: exact counts, whatever the size of the last batch
 
 

@@ -209,7 +209,7 @@ def _k_s(groups: Groups) -> Any:
     return figure
 
 
-@draw.groups_figure('pseudo_labels', 'the share that is confident, and the share of these that is wrong')
+@draw.groups_figure('pseudo_labels', 'the share that is confident, and the error of these')
 def _pseudo_labels(groups: Groups) -> Any:
     # None are right if no label was ever confident, or true classes are unknown
     confident, key = collect.curves(groups, 'mask_rate'), 'pseudo_label_accuracy'
@@ -217,7 +217,7 @@ def _pseudo_labels(groups: Groups) -> Any:
     figure, axes = style.figure(1, 2, 'page')
     against(axes[0], confident, 'Confident pseudo-labels (%)', scale=100.0, from_zero=True)
     wrong = [curve._replace(mean=1.0 - curve.mean, low=1.0 - curve.high, high=1.0 - curve.low) for curve in right]
-    against(axes[1], wrong, 'Wrong among confident (%)', scale=100.0, from_zero=True)
+    against(axes[1], wrong, 'Error of confident pseudo-labels (%)', scale=100.0, from_zero=True)
     axes[1].set_xlim(axes[0].get_xlim())  # the right curve has no values before the first confident label
     return figure
 

@@ -10,7 +10,7 @@ arithmetic, bytes and collectives of the programs; and two floors of the time it
 that come with a configuration, and writes nothing. Compiling takes minutes.
 
   --target=NAME         h200, h100, a100, t4 (pip install -e '.[preview-cuda]'), v5e, v6e (pip install -e
-                        '.[preview-tpu]'), or cpu, the machine at hand
+                        '.[preview-tpu]'), or cpu, this machine
   --devices=N           how many of them share the clients; default: config.parallel.devices
   --config.KEY=VALUE    as for a run
 """

@@ -17,7 +17,7 @@ from semisfl_jax import clients
 from semisfl_jax.base import machine
 from semisfl_jax.base.errors import UserError, shorten, use_one_of
 
-HERE = 'cpu'  # the machine at hand
+HERE = 'cpu'  # this machine
 _EXTRAS = {'tpu': 'preview-tpu', 'gpu': 'preview-cuda'}  # that install the compiler of a platform
 _TPU_GRIDS = {4: '2x2', 8: '2x4', 16: '4x4', 32: '4x8', 64: '8x8', 128: '8x16', 256: '16x16'}  # chips -> topology
 _NO_TPU = {  # nothing asks what TPU this machine has, or takes it, or complains that there is none

@@ -122,7 +122,7 @@ def _study(plan: Plan, folder: Path, home: Path) -> Work:
         if not failed:
             return f'{len(damaged)} of {count(len(read), "run")} cannot be read; {damaged[0]}' if damaged else ''
         many = f'{len(failed)} of {count(len(read), "run")} failed' if len(failed) < len(read) else 'no run succeeded'
-        return f'{many}; the first failed with: {failed[0]}; the same command makes what is missing'
+        return f'{many}; the first failed with: {failed[0]}; repeat the command to run what is missing'
 
     left = len(missing())
     head = [f'{study.title}, scale {study.scale}: {count(len(plan.jobs), "run")}, {len(plan.jobs) - left} done']
@@ -148,7 +148,7 @@ def _search(plan: Plan, folder: Path, home: Path) -> Work:
 
 
 def _write(work: Work, folder: Path, show: Callable[[str], None]) -> None:
-    """Writes the report; one that is there, in a folder where nobody may write, is left as it is if nothing lacks."""
+    """Writes the report; leaves a complete report in a read-only folder as it is."""
     with file_io.writing('--workdir'):
         try:
             with file_io.lock(folder / '.lock', wait=True):
@@ -156,7 +156,7 @@ def _write(work: Work, folder: Path, show: Callable[[str], None]) -> None:
         except OSError as error:
             if error.errno not in file_io.UNWRITABLE or work.left() or not (folder / 'report.md').exists():
                 raise
-            show(f'report in {folder}, which cannot be written to, and lacks nothing')
+            show(f'report in {folder}, complete and read-only')
 
 
 def _finished(home: Path, job: Job) -> bool:

@@ -121,8 +121,10 @@ KINDS = {
     'masked_out': Kind(f'pseudo-labels below the threshold, last {tasks.LAST} rounds', '%', _lacking('mask_rate')),
     **{tasks.score_key(name, tasks.smallest(name).score.name): kind for name, kind in _TASKS.items()},
     'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),
-    **{key: Kind(f'{_WEIGHT}, all rounds that have any', '%', _mean(key, 0, 100.0), _WEIGHT) for key in _WEIGHTS},
-    'impurity': Kind(f'wrong among the confident, last {tasks.LAST} rounds', '%', _lacking('pseudo_label_accuracy')),
+    **{key: Kind(f'{_WEIGHT}, all rounds with such labels', '%', _mean(key, 0, 100.0), _WEIGHT) for key in _WEIGHTS},
+    'impurity': Kind(
+        f'error of confident pseudo-labels, last {tasks.LAST} rounds', '%', _lacking('pseudo_label_accuracy')
+    ),
 }
 # Of which differences, where they are in percent, say how many seeds one of a point needs
 _ACCURACIES = {'accuracy', 'late_accuracy', 'accuracy_after'}

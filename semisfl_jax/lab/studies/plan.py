@@ -24,7 +24,10 @@ from semisfl_jax.lab.studies.spec import Cell, Measure, Study, Table
 from semisfl_jax.lab.studies.sweeps import Entry, Sweep
 
 RUNS = 'cells'  # folder of all runs under the root of studies
-HOME = 'Commands run from the root of the repository, or the folder with the files that they name; '  # of reports
+HOME = (  # in reports
+    'Run commands from the root of the repository, or from the folder of the files that they name. A + after a commit '
+    'marks uncommitted changes.'
+)
 HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this machine, omitted from reports
 # Seeds share a program if rounds are small: it compiles once, and an accelerator is better utilized. Larger models fill
 # a device by themselves, and several would only multiply the memory.

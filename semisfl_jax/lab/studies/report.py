@@ -57,7 +57,8 @@ def build(study: Study, rows: Rows, differences: Rows, drawn: Sequence[Figure]) 
       drawn: its figures.
     """
     warnings = [warning(study.warning)] if study.warning else []
-    done = f'{sum(row["state"] == DONE for row in rows)} of {len(rows)} cells are done.'
+    done = sum(row['state'] == DONE for row in rows)
+    done = f'All {done} cells are complete.' if done == len(rows) else f'{done} of {len(rows)} cells are complete.'
     blocks: list[Block] = [heading(1, f'{study.title} (scale {study.scale})'), *warnings]
     blocks += [plain(done), plain(_splits(study))]
     blocks += [listing(study.notes)] if study.notes else []
@@ -73,8 +74,7 @@ def build(study: Study, rows: Rows, differences: Rows, drawn: Sequence[Figure]) 
         if power := statistics.power(table, differences):
             blocks.append(plain(power))
         blocks += [figure for figure in drawn if figure.part == table.title]
-    said = f'{plans.HOME}+ after a commit marks changes that were not committed.'
-    return [*blocks, heading(2, 'How every cell was made'), plain(said), _making(rows)]
+    return [*blocks, heading(2, 'Commands, commits and hardware'), plain(plans.HOME), _making(rows)]
 
 
 def cell_rows(plan: Plan, cells: Cells) -> list[dict[str, Any]]:
@@ -125,7 +125,7 @@ def _caption(table: Table) -> str:
     spreads = [name for name in ('error', 'deviation') if any(getattr(paper, name) is not None for paper in papers)]
     paper_note = '; paper: its mean' if papers else ''
     paper_note += f' (standard {" or ".join(spreads)})' if spreads else ''
-    numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error over seeds (their number){paper_note}.'
+    numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error (number of seeds){paper_note}.'
     return ' '.join(filter(None, (numbers, table.caption)))
 
 
@@ -169,8 +169,8 @@ def _making(rows: Rows) -> Grid:
 def _budget(budget: Sequence[Mapping[str, Any]]) -> list[Block]:
     """Shows what the runs took, a row for each of `results.budget`."""
     explained = (
-        'Hours of rounds: by the clock, without compilation, evaluation and saving. Processor hours: of all cores, '
-        f'from the start of the processes to their end; {NOTHING}: of some run not recorded.'
+        'Hours of rounds: wall-clock time of the rounds alone, without compilation, evaluation and saving. Processor '
+        f'hours: over all cores, from start to end of each process; {NOTHING}: some run did not record them.'
     )
     rows = [[row[key] for key in results.BUDGET_KEYS] for row in budget]
     grid = Grid(('Hardware', 'Commits', 'Runs', 'Hours of rounds', 'Processor hours'), rows)

@@ -156,7 +156,7 @@ def power_beforehand(study: Study, cells: Cells) -> str:
     It is told by runs if three seeds of some comparison are there, else by the pilot of the study.
     """
     if deviations := _deviations(difference_rows(study, cells)):
-        deviation, source = float(np.median(deviations)), 'the runs that are there'
+        deviation, source = float(np.median(deviations)), 'runs so far'
     elif study.pilot:
         deviation, source = study.pilot
     else:
@@ -164,8 +164,8 @@ def power_beforehand(study: Study, cells: Cells) -> str:
     seeds = {len(cell.config.seeds) or 1 for cell in study.cells()}
     has = ' to '.join(dict.fromkeys((str(min(seeds)), str(max(seeds)))))
     return (
-        f'power: differences of pairs spread by {deviation:.2f} points ({source}), so a difference of one point needs '
-        f'{seeds_needed(deviation)} seeds; the study has {has}'
+        f'power: paired differences have a standard deviation of {deviation:.2f} points ({source}), so detecting a '
+        f'difference of one point takes {seeds_needed(deviation)} seeds; the study has {has}'
     )
 
 
@@ -177,10 +177,10 @@ def power(table: Table, differences: Rows) -> str:
     middle, largest = float(np.median(deviations)), max(deviations)
     spread, seeds = f'{middle:.2f} points', f'{seeds_needed(middle)}'
     if len(deviations) > 1:
-        spread, seeds = f'{spread} in the median and {largest:.2f} at most', f'{seeds} and {seeds_needed(largest)}'
+        spread, seeds = f'{spread} (median; at most {largest:.2f})', f'{seeds} (at most {seeds_needed(largest)})'
     return (
-        f'Differences of pairs spread by {spread}, so a difference of one point needs {seeds} seeds '
-        f'(power {100 * POWER:g} %, level {100 * LEVEL:g} % without a correction).'
+        f'Paired differences have a standard deviation of {spread}, so detecting a difference of one point takes '
+        f'{seeds} seeds (power {100 * POWER:g} %, uncorrected level {100 * LEVEL:g} %).'
     )
 
 

@@ -57,18 +57,19 @@ def build(made: Search, results: Sequence[Result], drawn: Sequence[Figure] = ())
     blocks: list[Block] = [heading(1, f'{sweep.title} (scale {sweep.scale})' if sweep.scale else sweep.title)]
     blocks += [warning(sweep.warning)] if sweep.warning else []
     ended, total = sum(len(result.trials) for result in results), sweep.trials * len(results)
-    rest = '' if ended == total else ' Best settings are of those; tuned.json is written when all have ended.'
+    rest = '' if ended == total else ' Best settings so far; tuned.json is written once all trials are done.'
     protocol = (
         f'Every method has the same budget: {count(sweep.trials, "trial")} of '
         f'{sweep.config.rounds} rounds with seeds {", ".join(map(str, sweep.seeds))}, judged by '
         f'{sweep.config.data.num_validation} validation images, which are held out of the training images. No test '
-        'image is read. Trial 0 has the values of the configuration. How others are chosen and stopped: docs/sweeps.md.'
+        'image is read. Trial 0 uses the values of the configuration; docs/sweeps.md says how later trials are chosen '
+        'and stopped.'
     )
-    blocks += [plain(f'{ended} of {total} trials have ended (trials.csv).{rest}'), plain(protocol)]
+    blocks += [plain(f'{ended} of {total} trials are done (trials.csv).{rest}'), plain(protocol)]
     blocks += [listing(sweep.notes)] if sweep.notes else []
     scores = (
-        'Validation scores are means over seeds of the means of the last ten evaluations. The score of the best of '
-        'many trials is an optimistic estimate: compare methods by test scores of runs with other seeds (study_tuned).'
+        'A validation score is the mean over seeds of the mean of the last ten evaluations. The best score of many '
+        'trials is optimistic: to compare methods, use the test scores of runs with new seeds (study_tuned).'
     )
     blocks += [heading(2, 'Best settings'), plain(scores), _best(sweep, results)]
     blocks += [heading(2, 'Budgets'), _budgets(sweep, results)]
@@ -78,11 +79,8 @@ def build(made: Search, results: Sequence[Result], drawn: Sequence[Figure] = ())
         blocks += [figure for figure in drawn if figure.part == result.entry.title]
     at = ', '.join(map(str, search.stop_rounds(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
-    how = (
-        f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} {plans.HOME}'
-        '+ after a commit marks changes that were not committed.'
-    )
-    return [*blocks, heading(2, 'How the trials were made'), plain(how), _commands(made, results)]
+    how = f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} {plans.HOME}'
+    return [*blocks, heading(2, 'Commands, commits and hardware'), plain(how), _commands(made, results)]
 
 
 def _best(sweep: Sweep, results: Sequence[Result]) -> Grid:
@@ -103,8 +101,8 @@ def _budgets(sweep: Sweep, results: Sequence[Result]) -> Grid:
         rounds = sum(trial.rounds for trial in result.trials) * len(sweep.seeds)
         counts = (len(result.trials), sweep.trials, *result.states().values(), rounds, len(result.entry.ranges))
         lines.append((result.entry.title, *counts))
-    header = ('Method', 'Trials', 'of', 'complete', 'stopped early', 'not finite', 'rounds, all seeds', 'keys searched')
-    return Grid(header, lines)
+    head = ('Trials done', 'Planned', 'Completed', 'Stopped early', 'Diverged', 'Rounds (all seeds)')
+    return Grid(('Method', *head, 'Keys searched'), lines)
 
 
 def _ranges(sweep: Sweep, result: Result) -> Grid:
@@ -140,8 +138,8 @@ def draw(results: Sequence[Result]) -> Iterator[Figure]:
             if len(result.trials) > 1:
                 title = result.entry.title
                 caption = (
-                    f'{title}: validation score against every key that was searched. Ring: untuned; star: the best; at '
-                    'the edge, crosses: stopped early, or not finite'
+                    f'{title}: validation score against every key searched. Ring: untuned; star: best; crosses at the '
+                    'edge: stopped early or diverged'
                 )
                 yield figures.figure(f'search-{figures.slug(title)}', title, caption, _slices(result))
 

@@ -95,7 +95,7 @@ def test_seeds_that_a_difference_needs(effect, seeds):
 def test_power_is_told_before_a_study_and_in_its_report(folder, tmp_path):
     # deviations of the differences: sqrt(7 / 3) points; the others are all equal, so of these there is no test
     assert (
-        'spread by 1.53 points, so a difference of one point needs 21 seeds (power 80 %'
+        'standard deviation of 1.53 points, so detecting a difference of one point takes 21 seeds (power 80 %'
         in (folder / 'report.md').read_text()
     )
     study = dataclasses.replace(STUDY, pilot=spec.Pilot(2.0, 'an earlier study'))

@@ -48,7 +48,7 @@ def test_a_damaged_run_costs_its_own_cells_and_is_named_there(made, message, tmp
     text = (folder / 'report.md').read_text()
     assert '| SemiSFL | damaged: ' in text
     assert message in text
-    assert '3 of 6 cells are done.' in text
+    assert '3 of 6 cells are complete.' in text
     assert studies_toy.started(root) == [job.name for job in definition.jobs]  # nothing ran again
 
 
