@@ -30,8 +30,9 @@ options
   --config.KEY=VALUE    overrides a key; of core/hparams.py, config/schema.py or docs/options.md
   --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
   --version             shows the version
-  --help [KEY ...]      shows this text, after a command that of the command, or default, meaning, values and readers of
-                        keys: --help federation.alpha; with --config=FILE also of those that your own file registers
+  --help [NAME ...]     shows this text, after a command the help of the command, or explains keys and metrics:
+                        --help federation.alpha teacher_accuracy; with --config=FILE also shows the values of that file,
+                        and explains keys that it registers
 
 examples
   python launch.py --config=configs/digits.py                              needs no download

@@ -10,7 +10,7 @@ import re
 
 from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import METHODS, option_groups
-from semisfl_jax.config import keys
+from semisfl_jax.config import keys, metric_help
 from semisfl_jax.lab.studies.figures import FIGURES
 from tests.helpers.runs import ROOT
 
@@ -35,15 +35,14 @@ def options():
 
 
 def metrics():
-    """In docs/metrics.md: the metrics that single methods have."""
-    methods_by_metric = {}
-    for name, method in METHODS.items():
-        for key, meaning in method.metrics.items():
-            methods_by_metric.setdefault((key, meaning), []).append(f'`{name}`')
-    rows = [
-        f'| `{key}` | {", ".join(names)} | {_cell(meaning)} |' for (key, meaning), names in methods_by_metric.items()
-    ]
-    return '| key | methods | meaning |\n|---|---|---|\n' + '\n'.join(rows)
+    """In docs/metrics.md: all metrics, and those that single methods have."""
+
+    def table(found):
+        rows = [f'| {", ".join(f"`{key}`" for key in m.keys)} | {m.where} | {_cell(m.meaning)} |' for m in found]
+        text = '\n'.join(['| key | where | meaning |', '|---|---|---|', *rows])
+        return re.sub(r'docs/(\w+\.md)', r'[\1](\1)', text)
+
+    return f'{table(metric_help.COMMON)}\n\n## Metrics of single methods\n\n{table(metric_help.of_methods())}'
 
 
 def sources():

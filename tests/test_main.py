@@ -78,7 +78,7 @@ def test_the_command_as_a_process(tmp_path):
     command = [sys.executable, 'launch.py', *words]
     result = subprocess.run(command, cwd=runs.ROOT, env=environment, capture_output=True, check=False)
     assert (result.returncode, result.stderr) == (0, b'')
-    assert b'% ? ' in result.stdout
+    assert b'mean ? s.e. of 2 seeds' in result.stdout
     assert (tmp_path / 'run' / 'summary.json').exists()
 
 

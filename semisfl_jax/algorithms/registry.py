@@ -1,16 +1,17 @@
 """All methods by name: checks and keeps their records, and builds a method from one."""
 
 import dataclasses
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from semisfl_jax.algorithms import ranges
 from semisfl_jax.algorithms.method import FEATURES, K_S_RULES, SERVER, Method
-from semisfl_jax.base.errors import UserError, describe, use_one_of
+from semisfl_jax.base.errors import UserError, describe, nearest, shorten, use_one_of
 from semisfl_jax.base.keys import check_value
 from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core import sampling
-from semisfl_jax.core.hparams import HParams
+from semisfl_jax.core.hparams import UNLABELED, HParams
 from semisfl_jax.core.types import LOCAL_CLIENTS, Algorithm, ClientAxis, Views
 from semisfl_jax.models import SplitModel
 
@@ -46,7 +47,12 @@ def get(name: str) -> Method:
       UserError: there is no such method.
     """
     if name not in METHODS:
-        raise UserError(f"algorithm='{name}' is unknown; {use_one_of(name, METHODS)}")
+        bare = re.sub('^fed(avg|prox)?[-_:+]', '', name.lower())
+        if objective := nearest(bare.replace('-', '_'), UNLABELED, cutoff=0.85):
+            write = f'--config.algorithm=fedavg --config.local.objective={objective}'
+            raise UserError(f"config.algorithm='{name}' is no method, but an objective of clients; write {write}")
+        mine = 'if it is yours, import the file that registers it'
+        raise UserError(f"config.algorithm='{shorten(name)}' is unknown; {use_one_of(name, METHODS)}; {mine}")
     return METHODS[name]
 
 

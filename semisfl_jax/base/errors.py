@@ -123,6 +123,11 @@ def describe(value: object) -> str:
     return with_article(type(value).__name__)
 
 
+def install(extra: str) -> str:
+    """Returns the advice that names the command which installs an extra of this package."""
+    return f"pip install 'semisfl_jax[{extra}]', or in a checkout pip install -e '.[{extra}]'"
+
+
 def with_article(noun: str) -> str:
     """Puts an article before a noun: 'an int', 'a str'."""
     return f'{"an" if noun[0].lower() in "aeiou" else "a"} {noun}'

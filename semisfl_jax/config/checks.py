@@ -39,6 +39,8 @@ def check(config: ConfigDict) -> None:
             keys.check_type(key, value, keys.type_of(key, field), may_be_none=field.default is None)
             if type(value) is int and not key.endswith('seed') and not -_MOST <= value < _MOST:
                 raise UserError(f'config.{key}={value} does not fit in 32 bits; use less than 2**31 = {_MOST:,}')
+            if key == 'algorithm':
+                algorithms.get(value)  # which says more than that it is no choice
             check_value(key, field, value)
     method = algorithms.get(flat['algorithm'])
     _refuse(_faults_of_seeds(flat['seed'], flat['seeds']))

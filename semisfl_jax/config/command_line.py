@@ -31,20 +31,19 @@ class Command(NamedTuple):
 
 
 def help_text(text: str, words: Sequence[str] = (), own: Sequence[str] = ()) -> str:
-    """Returns the help: on the keys or groups in `words`, else on the command and the configurations of the package.
+    """Returns the help: on the keys, groups or metrics in `words`, else on the command and configurations.
 
     Args:
       text: of the command, with places for `configs`, the first docstring line of each, and for `studies` and `sweeps`.
-      words: keys or groups of keys.
-      own: configurations whose methods have keys, too.
+      words: keys, groups of keys or metrics.
+      own: configurations whose values stand beside the defaults, and whose methods have keys.
 
     Raises:
-      UserError: one of `words` is no key, or one of `own` no configuration.
+      UserError: one of `words` is no key or metric, or one of `own` no configuration.
     """
     if words:
-        for name in own:
-            load.get_config(name)
-        return '\n'.join(keys.help_of(word) for word in words)
+        files = {name: keys.flat(load.get_config(name)) for name in own}
+        return '\n'.join(keys.help_of(word, files) for word in words)
     lines = []
     for path in sorted(load.CONFIGS.glob('*.py')):
         if path.stem not in ('__init__', 'default'):

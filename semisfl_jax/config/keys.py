@@ -7,6 +7,7 @@ import functools
 import math
 import textwrap
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from semisfl_jax import algorithms
 from semisfl_jax.algorithms.registry import option_fields, option_groups
 from semisfl_jax.base.errors import UserError, nearest, shorten, with_article
 from semisfl_jax.base.keys import Field, range_of
-from semisfl_jax.config import schema
+from semisfl_jax.config import metric_help, schema
 
 SYNONYMS = {  # another name of a key -> the key
     'learning_rate': 'lr',
@@ -230,20 +231,34 @@ def readers(key: str, field: Field) -> str:
     return ' '.join([*sentences, *([f'No effect {" or ".join(idle)}.'] if idle else [])])
 
 
-def help_of(word: str) -> str:
-    """Returns the text of `--help KEY`: default, meaning, values and readers of a key, or of all keys of a group.
+def help_of(word: str, files: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> str:
+    """Returns the text of `--help WORD`, on a key, on all keys of a group or on a metric.
+
+    Args:
+      word: the key, group or metric; `lr` and `k_s` are a key and a metric.
+      files: flat configurations by name, whose values stand beside the defaults.
 
     Raises:
-      UserError: there is no such key.
+      UserError: there is no such key or metric.
     """
-    known, word = fields(), word.removeprefix('--').removeprefix('config.')
-    group = [key for key in known if key.startswith(f'{word}.')]
-    if not group and word not in known:
+    known, metrics, word = fields(), metric_help.by_key(), word.removeprefix('--').removeprefix('config.')
+    texts = []
+    for key, field in known.items():
+        if key != word and not key.startswith(f'{word}.'):
+            continue
+        there = ''.join(f' (in {name}: {given[key]!r})' for name, given in files.items() if key in given)
+        lines = field.metadata['help'], f'Values: {values(field)}.' if values(field) else '', readers(key, field)
+        texts.append(_entry(f'config.{key} = {field.default!r}{there}', lines))
+    if metric := metrics.get(word):
+        texts.append(_entry(f'metric {word}', (metric.meaning, f'In {metric.where}.')))
+    if not texts:
+        if not meant(word, known) and (name := nearest(word, metrics, cutoff=0.82)):
+            raise UserError(f"'{word}' is neither a key nor a metric; did you mean {name}?")
         raise UserError(unknown(word, known))
-    return '\n'.join(f'config.{key} = {known[key].default!r}\n{_described(key, known[key])}' for key in group or [word])
+    return '\n'.join(texts)
 
 
-def _described(key: str, field: Field) -> str:
-    lines = field.metadata['help'], f'Values: {values(field)}.' if values(field) else '', readers(key, field)
+def _entry(head: str, lines: Iterable[str]) -> str:
+    """Puts lines that are not empty below a head, wrapped and indented."""
     fill = functools.partial(textwrap.fill, width=118, initial_indent='  ', subsequent_indent='  ')
-    return ''.join(f'{fill(line)}\n' for line in lines if line)
+    return ''.join(f'{line}\n' for line in (head, *(fill(line) for line in lines if line)))

@@ -12,6 +12,7 @@ from semisfl_jax.core.types import Array
 
 POLY_POWER = 0.9
 STRONG = ('fixmatch', 'uda')  # objectives with strong views
+UNLABELED = (*STRONG, 'pseudo_label', 'mean_teacher')  # objectives that learn from unlabeled images
 _NO_PSEUDO_LABELS = {'pseudo_labels': 'none'}
 
 
@@ -22,7 +23,7 @@ _NO_PSEUDO_LABELS = {'pseudo_labels': 'none'}
 class Local:
     """Local training at the clients."""
 
-    objective: str = key('fixmatch', choices=('supervised', *STRONG, 'pseudo_label', 'mean_teacher'),
+    objective: str = key('fixmatch', choices=('supervised', *UNLABELED),
         feature='objective', help='loss of clients in fedavg and fedprox; supervised: labeled images only | '
         'pseudo_label: labels once a round, by the received model | mean_teacher; both without strong views')
     epochs: int = key(0, at_least=0, feature='local', help='passes of a client over its images (semifl: confident '
@@ -80,7 +81,8 @@ class HParams:
     optimizer: str = key('sgd', choices=('sgd', 'adam'), help='adam: with momentum as beta_1 and nesterov=False')
     lr: float = key(0.02, above=0, help='learning rate of the first round')
     lr_min: float = key(0.005, at_least=0, help='learning rate at the end')
-    lr_rounds: int = key(1000, at_least=0, help='later rounds stay at lr_min; 0 means `rounds`')
+    lr_rounds: int = key(1000, at_least=0, help='rounds over which it falls to lr_min, where it stays; 0 means '
+        '`rounds`')
     lr_schedule: str = key('cosine', choices=('cosine', 'poly'), help='decay of the learning rate; poly: '
         '(1 - round / lr_rounds)^0.9')
     momentum: float = key(0.9, at_least=0, below=1, help='momentum of SGD, or beta_1 of Adam')
@@ -98,8 +100,7 @@ class HParams:
         'unlabeled loss to adapt to')
     temperature: float = key(0.2, above=0, feature='clustering', part='clients', help='kappa in the contrastive losses')
     consistency_weight: float = key(1.0, at_least=0, feature='consistency', part='clients',
-        objectives=(*STRONG, 'pseudo_label', 'mean_teacher'), help='weight of H in the cross-entity phase, or of the '
-        'unlabeled loss in local training')
+        objectives=UNLABELED, help='weight of H in the cross-entity phase, or of the unlabeled loss in local training')
     clustering_weight: float = key(1.0, at_least=0, feature='clustering', part='clients', help='weight of the '
         'clustering regularization C in the cross-entity phase (Eq. 6)')
     contrastive_weight: float = key(1.0, at_least=0, feature='clustering', part='clients', help='weight of the '

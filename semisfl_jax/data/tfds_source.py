@@ -18,7 +18,7 @@ from absl import logging
 from ml_collections import ConfigDict
 
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, did_you_mean, first_line
+from semisfl_jax.base.errors import UserError, did_you_mean, first_line, install
 from semisfl_jax.data import dataset, maps
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.decode import CHUNK, VERSION, Chunk, MapShape, Source, Stream, decode, decode_chunk
@@ -147,8 +147,8 @@ def _prepare(name: str, builder: Builder, directory: str) -> None:
 def _not_prepared(name: str, path: str | os.PathLike) -> str:
     return (
         f"data set '{name}' is not prepared, {path} does not exist: point --config.data.data_dir or "
-        "TFDS_DATA_DIR at a directory that has it, or run `pip install '.[prepare]'` and this command again to "
-        'download and prepare it, or try synthetic images with --config.data.fake=True'
+        f'TFDS_DATA_DIR at a directory that has it; or to download and prepare it, {install("prepare")}, and repeat '
+        'the command; or try synthetic images with --config.data.fake=True'
     )
 
 

@@ -53,6 +53,29 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(monkeypatch):
 
 
 @pytest.mark.parametrize(
+    ('name', 'objective'),
+    [
+        ('fixmatch', 'fixmatch'),
+        ('UDA', 'uda'),
+        ('fedavg:fixmatch', 'fixmatch'),
+        ('fed-uda', 'uda'),
+        ('meanteacher', 'mean_teacher'),
+        ('pseudo-label', 'pseudo_label'),
+    ],
+)
+def test_an_objective_as_a_method_leads_to_the_objective(name, objective):
+    written = f'--config.algorithm=fedavg --config.local.objective={objective}'
+    with pytest.raises(UserError, match=f"config.algorithm='{name}' is no method, .*; write {written}$"):
+        config_lib.check(runs.config(algorithm=name))
+
+
+@pytest.mark.parametrize(('name', 'meant'), [('fedmach', 'fedmatch'), ('supervised', 'supervised_only')])
+def test_a_misspelled_method_is_not_taken_for_an_objective(name, meant):
+    with pytest.raises(UserError, match=f"config.algorithm='{name}' is unknown; .* did you mean '{meant}'"):
+        config_lib.check(runs.config(algorithm=name))
+
+
+@pytest.mark.parametrize(
     ('changes', 'named'),
     [
         ({'name': 'semisfl'}, 'of that name'),

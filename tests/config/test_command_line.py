@@ -21,6 +21,10 @@ def test_the_help_lists_configurations_and_explains_keys(capsys):
     assert launch.main(['launch.py', '-h', 'federation.alpha', 'uda']) == 0
     text = capsys.readouterr().out
     assert all(f'config.{word}' in text for word in ('federation.alpha', 'uda.tsa'))
+    assert launch.main(['launch.py', '--help', 'federation.num_clients', 'lr_rounds', '--config=digits']) == 0
+    text = capsys.readouterr().out
+    assert 'config.federation.num_clients = 30 (in digits: 10)\n' in text  # configs/digits.py
+    assert 'config.lr_rounds = 1000 (in digits: ' in text
     assert launch.main(['launch.py', '--help', 'momentun']) == 2
     assert_one_line(capsys.readouterr().err, ['config.momentun', 'config.momentum'])
     assert launch.main(['launch.py', '--config.seed=1']) == 2

@@ -49,6 +49,24 @@ def test_the_help_on_a_key_says_what_the_table_does():
         keys.help_of('federation.alfa')
 
 
+def test_the_help_shows_the_values_of_files_beside_the_default():
+    files = {'a.py': {'lr': 0.5, 'model.split_index': None}, 'b': {'lr': 0.25}}
+    lines = [keys.help_of(key, files).splitlines()[0] for key in ('lr', 'model.split_index', 'seed')]
+    assert lines[0] == 'config.lr = 0.02 (in a.py: 0.5) (in b: 0.25)'
+    assert lines[1:] == ['config.model.split_index = None (in a.py: None)', 'config.seed = 0']
+
+
+def test_the_help_explains_metrics():
+    assert keys.help_of('mask_rate') == (
+        'metric mask_rate\n  share of unlabeled images whose pseudo-label reaches the threshold\n'
+        '  In methods with pseudo-labels.\n'
+    )
+    assert keys.help_of('k_s').startswith('config.k_s = 100\n')
+    assert 'metric k_s\n  supervised iterations of the server in this round\n' in keys.help_of('k_s')
+    with pytest.raises(UserError, match='neither a key nor a metric; did you mean teacher_accuracy'):
+        keys.help_of('teacher_acuracy')
+
+
 def test_the_help_says_what_a_key_means_for_each_method(monkeypatch):
     """Papers of FedAvg, FedProx and SplitFed weight clients by their images; SplitFed's server has none of its own."""
     names = 'fedavg', 'fedprox', 'fedmatch', 'semisfl', 'splitfed'

@@ -14,7 +14,6 @@ A new method has an entry of ROWS in its tests (tests/helpers/rows.py).
 import functools
 import itertools
 import os
-import re
 from typing import NamedTuple
 
 import jax
@@ -22,6 +21,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax import algorithms, core, models
+from semisfl_jax.config import metric_help
 from semisfl_jax.training.driver import Driver
 from tests.conftest import UNOPTIMIZED
 from tests.helpers import narrow, runs, toy_scenes
@@ -136,13 +136,6 @@ def learned(path):
     return path.endswith(("['kernel']", "['scale']", "['mean']", "['var']"))
 
 
-@functools.cache
-def explained():
-    """The keys that docs/metrics.md explains."""
-    rows = [line for line in (runs.ROOT / 'docs' / 'metrics.md').read_text().splitlines() if line.startswith('| `')]
-    return {key for row in rows for key in re.findall('`([a-z0-9_]+)`', row.split('|')[1])}
-
-
 def check_moves(result, moves, where):
     before, after = pieces(result.before), pieces(result.after)
     named = {name for name in moves.split() if name in before or not name.endswith('statistics')}
@@ -183,7 +176,7 @@ def check(case):
     numbers = {name: value for name, value in result.metrics.items() if not name.startswith(MAYBE_OF_NONE)}
     not_numbers = {name for name, value in numbers.items() if not np.isfinite(value)}
     assert not_numbers == (set() if row.unlabeled else set(core.cross_entity.no_cross_entity()) & set(result.metrics))
-    assert set(result.metrics) <= explained(), 'docs/metrics.md has a row for each metric'
+    assert set(result.metrics) <= metric_help.by_key().keys()
 
     built = narrow.build(case.family, case.method)
     logits = jax.eval_shape(built.algorithm.predict, result.after, built.dataset.test_images[:3])

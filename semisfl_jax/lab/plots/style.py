@@ -17,7 +17,7 @@ from types import ModuleType
 from typing import Any, NamedTuple, TypeAlias
 
 from semisfl_jax import algorithms
-from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.errors import UserError, install
 
 # Okabe and Ito, Color Universal Design (2008), without yellow, which is hard to see on white paper.
 BLUE, ORANGE, GREEN, PURPLE = '#0072B2', '#E69F00', '#009E73', '#CC79A7'
@@ -109,7 +109,7 @@ def matplotlib() -> ModuleType:
         import matplotlib
         import matplotlib.figure
     except ImportError as error:
-        raise UserError("plots need matplotlib: pip install -e '.[plots]'") from error
+        raise UserError(f'plots need matplotlib: {install("plots")}') from error
     return matplotlib
 
 

@@ -9,8 +9,8 @@ Whether the round and the evaluation compile, and how long that takes; the memor
 arithmetic, bytes and collectives of the programs; and two floors of the time it would take. Needs no data for the sets
 that come with a configuration, and writes nothing. Compiling takes minutes.
 
-  --target=NAME         h200, h100, a100, t4 (pip install -e '.[preview-cuda]'), v5e, v6e (pip install -e
-                        '.[preview-tpu]'), or cpu, this machine
+  --target=NAME         h200, h100, a100, t4 (extra preview-cuda: pip install 'semisfl_jax[preview-cuda]'),
+                        v5e, v6e (extra preview-tpu), or cpu, this machine
   --devices=N           how many of them share the clients; default: config.parallel.devices
   --config.KEY=VALUE    as for a run
 """

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from semisfl_jax import clients
 from semisfl_jax.base import machine
-from semisfl_jax.base.errors import UserError, shorten, use_one_of
+from semisfl_jax.base.errors import UserError, install, shorten, use_one_of
 
 HERE = 'cpu'  # this machine
 _EXTRAS = {'tpu': 'preview-tpu', 'gpu': 'preview-cuda'}  # that install the compiler of a platform
@@ -133,7 +133,7 @@ def devices(target: Target, count: int) -> Devices:
         topology: Sequence[Any] = _tpus(target, count) if target.platform == 'tpu' else _gpus(target, count)
     except RuntimeError as error:  # the class of JAX's errors, and of NotImplementedError for a platform it lacks
         reason = shorten(' '.join(str(error).split()))
-        advice = f"pip install -e '.[{_EXTRAS[target.platform]}]', in an environment of its own"
+        advice = f'in a separate environment, {install(_EXTRAS[target.platform])}'
         raise UserError(f'the compiler for --target={target.name} does not start ({reason}); {advice}') from error
     mesh = Mesh(np.array(topology[:count]), (clients.AXIS,)) if count > 1 else None
     return Devices(topology[0], mesh)

@@ -22,7 +22,7 @@ from tqdm import tqdm
 
 import semisfl_jax as sfl
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, count
+from semisfl_jax.base.errors import UserError, count, install
 from semisfl_jax.lab.studies import plan as plans
 from semisfl_jax.lab.studies import report, results, search, statistics, sweep_report, tuned
 from semisfl_jax.lab.studies.plan import Failed, Job, Plan, Task
@@ -72,7 +72,7 @@ def run(
     extra, needed = ('sweeps', (*NEEDED, 'optuna')) if is_sweep else ('plots', NEEDED)
     for name in needed:  # fail now rather than after hours of runs
         if importlib.util.find_spec(name) is None:
-            raise UserError(f"reports of studies and sweeps need {name}: pip install -e '.[{extra}]'")
+            raise UserError(f'reports of studies and sweeps need {name}: {install(extra)}')
     home = file_io.expand_home(root or ('runs/sweeps' if is_sweep else 'runs/studies'), 'the workdir')
     sfl.runs.check_name(home)
     plan = plans.make(definition, changes)

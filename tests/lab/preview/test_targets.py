@@ -29,7 +29,7 @@ def test_a_compiler_that_does_not_start_is_named_with_its_package(capsys, monkey
 
     monkeypatch.setattr(targets.topologies, 'get_topology_desc', get_topology_desc)
     assert runs.command(*WORDS, '--target=v5e') == 2
-    assert_one_line(capsys.readouterr().err, ['--target=v5e', 'ABORTED: no luck', "'.[preview-tpu]'"])
+    assert_one_line(capsys.readouterr().err, ['--target=v5e', 'ABORTED: no luck', "'semisfl_jax[preview-tpu]'"])
 
 
 def test_what_jax_takes_of_a_device_and_how_fast_it_multiplies():
