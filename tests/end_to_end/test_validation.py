@@ -139,7 +139,7 @@ def test_a_setting_is_searched_and_trained_on_the_same_images(scored):
 @pytest.mark.slow
 def test_every_output_says_validation(scored, capsys):
     assert runs.run(scored / 'validation', **OF_VALIDATION) == 0  # restored: finished before
-    assert 'student validation accuracy ' in capsys.readouterr().out
+    assert 'student validation accuracy: ' in capsys.readouterr().out
     files = (scored / name / 'summary.json' for name in ('validation', 'test'))
     assert [json.loads(file.read_text()).get('eval_split') for file in files] == ['validation', None]
     both = [read_run(scored / name) for name in ('validation', 'test')]
