@@ -6,6 +6,8 @@ from pathlib import Path
 from setuptools import find_packages, setup
 
 VERSION = re.search(r"__version__ = '(.*)'", Path('semisfl_jax/__init__.py').read_text(encoding='utf-8'))[1]
+REPOSITORY = 'https://example.org/semisfl_jax'  # until it has an address
+README = Path(__file__).with_name('README.md').read_text(encoding='utf-8')
 # Where the package is installed, configs/ takes the place of semisfl_jax/configs/, which leads to it in a checkout.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
@@ -16,8 +18,11 @@ setup(
     name='semisfl-jax',
     version=VERSION,
     description='Federated learning with few labels in JAX: 17 methods, same splits and seeds, paired statistics',
-    long_description=Path(__file__).with_name('README.md').read_text(encoding='utf-8'),
+    # Outside the repository, links and pictures need its address
+    long_description=re.sub(r'(\]\(|src=")(?!https?:|#)', rf'\1{REPOSITORY}/raw/main/', README),
     long_description_content_type='text/markdown',
+    author='The semisfl_jax developers',
+    url=REPOSITORY,
     license='MIT',
     python_requires='>=3.11',
     classifiers=[f'Programming Language :: Python :: 3.{minor}' for minor in (11, 12, 13)],  # those that were tried

@@ -20,7 +20,7 @@ Names are loaded when they are first used; modules too: sfl.losses, sfl.queue, s
 
 from etils import epy as _epy
 
-__version__ = '0.1.0'
+__version__ = '0.2.0'
 
 with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax import (

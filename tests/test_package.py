@@ -8,9 +8,11 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib import metadata
 from types import ModuleType
 
 import pytest
+from packaging.requirements import Requirement
 
 import semisfl_jax as sfl
 from semisfl_jax.config import command_line
@@ -134,3 +136,17 @@ def test_the_reference_has_all_public_names_and_pages_of_public_modules(folder):
     for name, thing in ((name, getattr(sfl, name)) for name in sfl.__all__ if name != '__version__'):
         page_of_module = folder / f'{getattr(thing, "__name__", name).replace(".", "/")}.html'
         assert page_of_module.exists() if isinstance(thing, ModuleType) else f'>{name}<' in page, name
+
+
+def test_locked_versions_are_in_the_ranges_of_the_requirements():
+    lines = (runs.ROOT / 'docs/docker/constraints.txt').read_text().splitlines()
+    locked = dict(line.split('==') for line in lines if not line.startswith('#'))
+    names = {re.sub('[-_.]+', '-', name).lower(): version for name, version in locked.items()}
+    for text in metadata.requires('semisfl-jax'):
+        requirement = Requirement(text)
+        if requirement.marker is None:
+            assert names[re.sub('[-_.]+', '-', requirement.name).lower()] in requirement.specifier, text
+
+
+def test_a_page_about_the_package_has_no_link_that_works_in_the_repository_alone():
+    assert not re.findall(r'(?:\]\(|src=")(?!https?:|#)[^)"]+', metadata.metadata('semisfl-jax').get_payload())

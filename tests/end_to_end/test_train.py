@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import semisfl_jax as sfl
 from semisfl_jax.training import checkpoint, evaluation, interrupt, metrics, outputs
 from tests.helpers import runs
 from tests.helpers.kills import KILL, KILLED_AT
@@ -64,7 +65,7 @@ def test_summary_follows_from_the_lines(reference):
     assert summary['versions']['jax'] == jax.__version__
     assert jax.devices()[0].platform in summary['device']
     git = subprocess.run(['git', 'rev-parse', 'HEAD'], cwd=runs.ROOT, capture_output=True, text=True)
-    assert (git.stdout or 'version 0.1.0').startswith(summary['commit'].rstrip('+'))
+    assert (git.stdout or f'version {sfl.__version__}').startswith(summary['commit'].rstrip('+'))
 
 
 def test_tensorboard_holds_the_same_numbers_before_the_end(reference, tmp_path):
