@@ -11,6 +11,7 @@ README = Path(__file__).with_name('README.md').read_text(encoding='utf-8')
 # Where the package is installed, configs/ takes the place of semisfl_jax/configs/, which leads to it in a checkout.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
+HUGGING_FACE = ['datasets>=4,<6']
 # Reports of studies and sweeps
 STUDIES = ['markdown-it-py>=3,<5', 'statsmodels>=0.14,<0.16']
 
@@ -64,11 +65,13 @@ setup(
             'pytest>=9,<10',
             'pytest-xdist>=3.6,<4',
             'ruff==0.17.5',
+            *HUGGING_FACE,
             *STUDIES,
         ],
         'docs': ['pdoc>=16,<17'],
         'plots': ['matplotlib>=3.9,<4', *STUDIES],
         'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],
+        'datasets': HUGGING_FACE,
         'prepare': ['tensorflow>=2.18'],
         # compilers for devices that are not there, each in an environment of its own (docs/devices.md)
         'preview-tpu': ['jax[tpu]>=0.10,<0.12'],

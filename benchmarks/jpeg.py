@@ -15,7 +15,6 @@ The same command goes on where it was stopped.
 from __future__ import annotations
 
 import csv
-import functools
 import itertools
 import sys
 from collections.abc import Mapping
@@ -54,13 +53,12 @@ flags.DEFINE_integer('rounds', 200, 'rounds of each run', lower_bound=1)
 flags.DEFINE_string('out', 'benchmark_results', 'folder for jpeg.csv, jpeg.md, and the runs')
 
 
-def read(path: str, images: str, image_size: int = 0) -> dataset.Dataset:
+def read(path: str, images: str) -> data.Dataset:
     """Reads the originals in a file, or the JPEGs of the same images.
 
     Args:
       path: of the file.
       images: one of IMAGES.
-      image_size: as every reader has it; unused.
 
     Raises:
       UserError: there is no such file, it lacks an array, or a label is not that of the JPEG.
@@ -78,27 +76,20 @@ def read(path: str, images: str, image_size: int = 0) -> dataset.Dataset:
             chosen |= {f'{split}_images': of[images], f'{split}_labels': labels}
     except (OSError, ValueError, KeyError, IndexError) as error:
         raise UserError(f'--file={path} cannot be used ({error}); see --help for what it holds') from error
-    return dataset.make(name(images), chosen, num_classes=10)
+    return data.from_arrays(**chosen)
 
 
-def name(images: str) -> str:
-    """The data set, as `config.data.name`."""
-    return f'cifar10_{images}'
-
-
-def configuration(row: str, images: str, seeds: int, rounds: int) -> ConfigDict:
-    """Returns that of the runs of a row on the originals or the JPEGs, resolved."""
+def configuration(row: str, seeds: int, rounds: int) -> ConfigDict:
+    """Returns that of the runs of a row, on the originals and on the JPEGs."""
     title, changes = ROWS[row]
     changes = {
         **changes,
-        'data.name': name(images),
         'seeds': tuple(range(seeds)),
         'rounds': rounds,
         'eval_every': 5,
         'checkpoint_every': 25,
     }
-    config = scales.cell('cifar', title, images, 'cifar10', changes, measure=spec.LATE_ACCURACY).config
-    return config_lib.resolve(config)
+    return scales.cell('cifar', title, '', 'cifar10', changes, measure=spec.LATE_ACCURACY).config
 
 
 def table(accuracies: Accuracies) -> str:
@@ -132,14 +123,13 @@ def main() -> None:
             raise UserError(f"--rows: there is no row '{row}'; {use_one_of(row, ROWS)}")
     out = commands.folder(values.out)
     logging.set_verbosity(logging.WARNING)  # absl shows what Orbax does, too
-    for images in IMAGES:
-        data.READERS[name(images)] = functools.partial(read, values.file, images)
+    given = {images: read(values.file, images) for images in IMAGES}
     accuracies = {}
     for row, images in itertools.product(values.rows, IMAGES):
-        config = configuration(row, images, values.seeds, values.rounds)
-        folder = out / 'jpeg' / f'{row}-{images}-{config_lib.identity_hash(config)[:8]}'
+        config = configuration(row, values.seeds, values.rounds)
+        folder = out / 'jpeg' / f'{row}-{images}-{config_lib.identity_hash(config_lib.resolve(config))[:8]}'
         with events.console() as show:
-            loop.train_resolved(config, folder, show, interrupts=interrupt.listen)
+            loop.train(config, folder, show, interrupt.listen, given[images])
         finished = [runs.read_run(trial) for trial in runs.trials(folder)]
         accuracies[row, images] = {run.seed: measures.KINDS['late_accuracy'].read(run, None) for run in finished}
         write(accuracies, out)

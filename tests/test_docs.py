@@ -189,6 +189,7 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     assert (summary['algorithm'], summary['data']) == ('mean_teacher', 'stripes')
     records = runs.records(tmp_path / 'runs' / 'your_own')
     assert set(records[-1]) >= {'loss_distance', 'teacher_accuracy', 'student_accuracy'}
+    assert data.load_partition(tmp_path / 'runs' / 'arrays' / 'partition.npz').settings['partition'] == 'natural'
     split = data.load_partition(tmp_path / 'runs' / 'your_own' / 'partition.npz')
     sizes = [len(rows) for rows in split.client_index]
     assert sum(sizes) == 600 - 40

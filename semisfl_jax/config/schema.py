@@ -129,9 +129,10 @@ class Federation:
 
     num_clients: int = key(30, at_least=1, help='N, all clients')
     num_active: int = key(10, at_least=1, help='N_h, clients per round, redrawn uniformly and without replacement')
-    partition: str = key('uniform', choices=data.PARTITIONS, help="how clients' images are split: uniform: "
-        'equally many of each class | dirichlet: one draw over classes for each client | dirichlet_class: one draw '
-        'over clients for each class, as in the code of SemiFL and of FedDure | classes: some classes for each client')
+    partition: str = key('uniform', choices=ChainMap[str, Any]({data.NATURAL: None}, data.PARTITIONS),
+        help="how clients' images are split: uniform: equally many of each class | dirichlet: one draw over classes "
+        'for each client | dirichlet_class: one draw over clients for each class, as in the code of SemiFL and of '
+        'FedDure | classes: some classes for each client | natural: by the clients that the data name')
     alpha: float = key(0.1, above=0, help='Dirichlet concentration: small is skewed')
     min_images: int = key(10, at_least=0, help='dirichlet_class: the draw is repeated until every client has at '
         'least this many unlabeled images')

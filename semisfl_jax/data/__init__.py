@@ -5,6 +5,8 @@
 `draw_cohort` picks the clients of each round.
 """
 
+from semisfl_jax.data.arrays import IN_NO_FILE, from_arrays, from_hugging_face
+from semisfl_jax.data.arrays import NAME as ARRAYS
 from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import (
@@ -18,5 +20,5 @@ from semisfl_jax.data.federation import (
 from semisfl_jax.data.partition import Partition, check_tasks, describe, evaluated, make_partition
 from semisfl_jax.data.partition_file import load as load_partition
 from semisfl_jax.data.partition_file import load_for, save
-from semisfl_jax.data.partitioners import PARTITIONS, RuleSettings
+from semisfl_jax.data.partitioners import NATURAL, PARTITIONS, RuleSettings
 from semisfl_jax.data.sources import READERS, blank, checksum_of, load, outline, shape_only_dataset

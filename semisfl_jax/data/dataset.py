@@ -15,6 +15,7 @@ from semisfl_jax.data.catalog import KNOWN
 
 SPLITS = ('train', 'test')
 TEST_SIZES = 'test_sizes'  # array with the sizes of test maps, if these are not the sizes of the images
+CLIENT_IDS = 'client_ids'  # array with the client of each training image, if the data say it
 ARRAYS = tuple(f'{split}_{kind}' for split in SPLITS for kind in ('images', 'labels'))  # that every data set has
 ROWS_AT_ONCE = 4096
 DARK = 127  # 8-bit images without a brighter value were not scaled to 0 .. 255
@@ -63,6 +64,7 @@ class Dataset:
     test_sizes: np.ndarray | None = None
     eval_split: str = 'test'  # 'validation': test_images are training images (`partition.evaluated`)
     class_names: tuple[str, ...] = ()  # [K] in the order of their numbers, or none
+    client_ids: np.ndarray | None = None  # [n] int32, the client of each training image; None: a rule deals them
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:
@@ -70,8 +72,8 @@ class Dataset:
         targets = {
             target_key(split, task): getattr(target, split) for task, target in self.targets.items() for split in SPLITS
         }
-        sizes = {} if self.test_sizes is None else {TEST_SIZES: self.test_sizes}
-        return {key: getattr(self, key) for key in ARRAYS} | targets | sizes
+        others = {key: getattr(self, key) for key in (TEST_SIZES, CLIENT_IDS) if getattr(self, key) is not None}
+        return {key: getattr(self, key) for key in ARRAYS} | targets | others
 
     @property
     def outline(self) -> Outline:
@@ -147,8 +149,8 @@ def make(
 
     Args:
       name: the data set.
-      arrays: train_images, train_labels, test_images and test_labels; two for each dense task, under `target_key`; and
-        test_sizes if test maps have sizes of their own. Shapes and types as in Dataset.
+      arrays: train_images, train_labels, test_images and test_labels; two for each dense task, under `target_key`;
+        test_sizes if test maps have sizes of their own; client_ids if the data have clients. As in Dataset.
       num_classes: K.
       fake: the images are synthetic.
       digest: the checksum if already known, '' to compute it.
@@ -178,6 +180,7 @@ def make(
         },
         test_sizes=arrays.get(TEST_SIZES),
         class_names=tuple(class_names),
+        client_ids=arrays.get(CLIENT_IDS),
     )
     check(name, unmeasured)
     mean, std = normalization(name, arrays['train_images'])
@@ -216,6 +219,7 @@ def check(name: str, dataset: Any) -> Dataset:
             f'{split}_labels': (shape[:1], np.integer),
             **{target_key(split, task): (map_shape, np.uint8) for task in dataset.targets},
             **({TEST_SIZES: ((*shape[:1], 2), np.integer)} if split == 'test' and sizes is not None else {}),
+            **({CLIENT_IDS: (shape[:1], np.integer)} if split == 'train' and CLIENT_IDS in arrays else {}),
         }
         for key, (right, kind) in wanted.items():
             fits = np.shape(arrays[key]) == right and np.issubdtype(getattr(arrays[key], 'dtype', np.object_), kind)

@@ -78,7 +78,7 @@ def resize(image: Image.Image, size: int) -> Image.Image:
 
 
 def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.ndarray:
-    """Decodes an image and turns it upright; transparent pixels become white unless `channels` is 4.
+    """Decodes an image, as `to_pixels`.
 
     Args:
       encoded: an image file, or its bytes.
@@ -91,18 +91,19 @@ def decode(encoded: bytes | str | os.PathLike, size: int, channels: int) -> np.n
     Raises:
       UserError: the file is not a readable image.
     """
+    return read_image(encoded, functools.partial(to_pixels, size=size, channels=channels))
 
-    def convert(image: Image.Image) -> np.ndarray:
-        if image.mode == 'F':
-            raise ValueError('its levels are not whole numbers')
-        image = _upright(image)
-        if image.has_transparency_data and channels < 4:
-            image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image.convert('RGBA'))
-        if image.mode.startswith('I'):  # 16-bit gray levels, which Pillow would clip to 255
-            image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
-        return np.asarray(resize(image.convert(MODES[channels]), size))
 
-    pixels = read_image(encoded, convert)
+def to_pixels(image: Image.Image, size: int, channels: int) -> np.ndarray:
+    """Turns an image upright and into pixels [H, W, C] uint8; transparent ones become white unless `channels` is 4."""
+    if image.mode == 'F':
+        raise ValueError('its levels are not whole numbers')
+    image = _upright(image)
+    if image.has_transparency_data and channels < 4:
+        image = Image.alpha_composite(Image.new('RGBA', image.size, 'white'), image.convert('RGBA'))
+    if image.mode.startswith('I'):  # 16-bit gray levels, which Pillow would clip to 255
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    pixels = np.asarray(resize(image.convert(MODES[channels]), size))
     return pixels.reshape(*pixels.shape[:2], channels)
 
 

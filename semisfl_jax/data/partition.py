@@ -99,6 +99,11 @@ def faults(config: ConfigDict) -> Iterator[str]:
     if tasks and fed.labeled_partition != 'same':
         rule = f"federation.labeled_partition='{fed.labeled_partition}'"
         yield f"{rule} splits labeled images by class, and images of dense tasks have no class: use 'same'"
+    if fed.partition == partitioners.NATURAL:
+        used = UNUSED | settings(config)
+        for key, unused in (('labeled_partition', 'same'), ('mismatch', UNUSED['mismatch'])):
+            if (value := used.get(key, unused)) != unused:
+                yield f"federation.{key}={value!r} moves images between clients, but each has its own (partition='natural')"
     if -1 < fed.mismatch < 0:
         yield f'federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none'
     if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):
@@ -218,17 +223,8 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
         if chosen.get('ignored_labeled') == 'unlabeled':
             pool = [np.concatenate(pair) for pair in zip(with_labels, pool, strict=True)]
         with_labels = [rows[:0] for rows in with_labels]
-    remaining, dealt = _unlabeled_counts(pool, chosen)
-    labels = np.array([len(rows) for rows in with_labels])
-    if (labeled_rule := chosen.get('labeled_partition', 'same')) == 'same':
-        labeled_counts = partitioners.same_shares_as_unlabeled(chosen['partition'], labels, chosen, dealt)
-    else:
-        labeled_counts = partitioners.counts(labeled_rule, labels, partitioners.settings_of(chosen, labeled=True))
-    dealt = partitioners.fill_empty(dealt)
-    if 'mismatch' in chosen:
-        dealt = partitioners.compose_mismatch(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
-
-    client_index, client_labeled_index = _assign(pool, dealt), _assign(with_labels, labeled_counts)
+    split = _keep_clients if chosen['partition'] == partitioners.NATURAL else _deal
+    client_index, client_labeled_index = split(dataset, pool, with_labels, chosen)
     if chosen.get('all_labels'):
         client_index = tuple(np.sort(np.concatenate(p)) for p in zip(client_index, client_labeled_index, strict=True))
         client_labeled_index = tuple(rows[:0] for rows in client_labeled_index)
@@ -240,6 +236,44 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
         client_index=client_index,
         client_labeled_index=client_labeled_index,
     )
+
+
+Rows = tuple[np.ndarray, ...]  # N ascending int32 arrays
+
+
+def _deal(dataset: Dataset, pool: list[np.ndarray], with_labels: list[np.ndarray], chosen: dict) -> tuple[Rows, Rows]:
+    """Deals unlabeled and labeled rows, in K + 1 groups, by the rules of the settings."""
+    remaining, used = _unlabeled_sizes(pool, chosen)
+    dealt = partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
+    labels = np.array([len(rows) for rows in with_labels])
+    if (labeled_rule := chosen.get('labeled_partition', 'same')) == 'same':
+        labeled_counts = partitioners.same_shares_as_unlabeled(chosen['partition'], labels, chosen, dealt)
+    else:
+        labeled_counts = partitioners.counts(labeled_rule, labels, partitioners.settings_of(chosen, labeled=True))
+    dealt = partitioners.fill_empty(dealt)
+    if 'mismatch' in chosen:
+        dealt = partitioners.compose_mismatch(dealt.sum(axis=1), labeled_counts, remaining, chosen['mismatch'])
+    return _assign(pool, dealt), _assign(with_labels, labeled_counts)
+
+
+def _keep_clients(
+    dataset: Dataset, pool: list[np.ndarray], with_labels: list[np.ndarray], chosen: dict
+) -> tuple[Rows, Rows]:
+    """Leaves unlabeled and labeled rows, in K + 1 groups, with the clients that the data give them."""
+    rule, clients = f"config.federation.partition='{partitioners.NATURAL}'", chosen['num_clients']
+    if (owners := dataset.client_ids) is None:
+        raise UserError(f'{rule} needs clients that the data name: sfl.data.from_arrays(…, client_ids=…)')
+    if (has := owners.max() + 1) != clients:
+        raise UserError(f"config.federation.num_clients={clients}, but data set '{dataset.name}' has {has}; use that")
+    _, used = _unlabeled_sizes(pool, chosen)
+    rows = np.concatenate([group[:count] for group, count in zip(pool, used, strict=True)])
+    labeled = np.concatenate(with_labels)
+    if len(empty := np.setdiff1d(owners, owners[rows])):
+        raise UserError(
+            f'{rule}: client {empty[0]} has no unlabeled image beside those that the server takes, or that are held '
+            'out; use fewer (data.num_labeled, data.num_validation), or leave such clients out of the data'
+        )
+    return _by_owner(rows, owners[rows], clients), _by_owner(labeled, owners[labeled], clients)
 
 
 def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) -> np.ndarray:
@@ -258,11 +292,8 @@ def describe(partition: Partition, labels: np.ndarray, labeled: bool = False) ->
     return np.stack([np.bincount(client_labels[client_labels >= 0], minlength=classes) for client_labels in held])
 
 
-def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Counts the unlabeled images of K + 1 groups, [K + 1], and those that each client gets by the rule, [N, K + 1].
-
-    Of every group, `num_unlabeled` takes the same share.
-    """
+def _unlabeled_sizes(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray, np.ndarray]:
+    """Counts the unlabeled images of K + 1 groups, [K + 1], and those that the clients get, the same share of each."""
     remaining = np.array([len(rows) for rows in pool])
     available = int(remaining.sum())
     wanted = chosen.get('num_unlabeled', available)
@@ -275,8 +306,7 @@ def _unlabeled_counts(pool: list[np.ndarray], chosen: dict) -> tuple[np.ndarray,
             raise UserError(f'config.{key} gives {task} {value:,} {what}, but {use}')
         advice = 'use fewer, or fewer labels' if available else 'use fewer labels'
         raise UserError(f'config.{key}={value}: only {available:,} unlabeled images are left; {advice}')
-    used = largest_remainder(remaining, wanted)
-    return remaining, partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
+    return remaining, largest_remainder(remaining, wanted)
 
 
 def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.ndarray:
@@ -298,13 +328,18 @@ def _labeled_counts(dataset: Dataset, chosen: dict, sizes: np.ndarray) -> np.nda
     raise UserError(f'config.data.num_labeled={wanted}: {fault}')
 
 
-def _assign(groups: list[np.ndarray], counts: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Gives the first images of K + 1 shuffled groups to N clients by counts [N, K + 1]: N ascending int32 arrays."""
+def _assign(groups: list[np.ndarray], counts: np.ndarray) -> Rows:
+    """Gives the first images of K + 1 shuffled groups to N clients by counts [N, K + 1]."""
     used = counts.sum(axis=0)
     rows = np.concatenate([group[:count] for group, count in zip(groups, used, strict=True)])
     owner = np.concatenate([np.repeat(np.arange(len(counts)), column) for column in counts.T])
+    return _by_owner(rows, owner, len(counts))
+
+
+def _by_owner(rows: np.ndarray, owner: np.ndarray, clients: int) -> Rows:
+    """Splits rows by their owners, 0 .. clients - 1."""
     rows = rows[np.lexsort((rows, owner))].astype(np.int32)
-    return tuple(np.split(rows, np.cumsum(counts.sum(axis=1))[:-1]))
+    return tuple(np.split(rows, np.cumsum(np.bincount(owner, minlength=clients))[:-1]))
 
 
 # --- dense tasks

@@ -16,7 +16,8 @@ from semisfl_jax.data.apportion import controlled_rounding, fill_rows, largest_r
 
 DRAWS = 10_000  # tries of 'dirichlet_class' before it gives up
 SIZED = 'dirichlet_class'  # the rule that keeps `min_images`, `max_images` and `min_labeled`
-WITHOUT_ALPHA = ('uniform', 'classes', 'same')
+NATURAL = 'natural'  # no rule: clients have the images that the data give them (`Dataset.client_ids`)
+WITHOUT_ALPHA = ('uniform', 'classes', 'same', NATURAL)
 
 
 @dataclasses.dataclass(frozen=True)

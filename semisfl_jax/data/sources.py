@@ -8,6 +8,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.base.errors import UserError
+from semisfl_jax.data import arrays as arrays_lib
 from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_source
 from semisfl_jax.data.catalog import KNOWN
 from semisfl_jax.data.dataset import Dataset, Outline, checksum
@@ -36,8 +37,8 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
 }
 
 
-def load(options: ConfigDict) -> Dataset:
-    """Loads and decodes the data set that `config.data` asks for.
+def load(options: ConfigDict, given: Dataset | None = None) -> Dataset:
+    """Loads and decodes the data set that `config.data` asks for, or takes the one that is given.
 
     Raises:
       UserError: the data set is unknown, its data are unprepared or unsuitable, or options are incompatible.
@@ -49,15 +50,15 @@ def load(options: ConfigDict) -> Dataset:
         if options[key] and name not in owners:
             of = ' or '.join(map(repr, owners))
             raise UserError(f"config.data.{key} belongs to data set {of}, not to '{options.name}': leave it empty")
-    if options.fake:
+    if options.fake and not given:
         return pad(fake.make(name, options.fake_size, options.image_size), options.pad_to)
-    if options.fake_size:
+    if options.fake_size and not given:
         raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
-    if name in READERS:
-        loaded, side = dataset.check(name, READERS[name](options.image_size)), options.image_size
+    if given or name in READERS:
+        loaded, side = dataset.check(name, given or READERS[name](options.image_size)), options.image_size
         if side and loaded.train_images.shape[1:3] != (side, side):
             has = ' x '.join(map(str, loaded.train_images.shape[1:3]))
-            raise UserError(f"config.data.image_size={side}, but the reader of '{name}' returns images of {has}; use 0")
+            raise UserError(f"config.data.image_size={side}, but data set '{name}' has images of {has}; use 0")
     else:
         source = _find(options)
         arrays, digest = cache.fetch(source, options.cache_dir)
@@ -71,13 +72,15 @@ def load(options: ConfigDict) -> Dataset:
 def _find(options: ConfigDict) -> Source:
     if options.name in _FINDERS:
         return _FINDERS[options.name](options)
+    if options.name == arrays_lib.NAME:
+        raise UserError(f"data set '{options.name}' was {arrays_lib.IN_NO_FILE}")
     return tfds_source.find(options.name, options.data_dir, options.image_size)
 
 
-def checksum_of(options: ConfigDict) -> str:
+def checksum_of(options: ConfigDict, given: Dataset | None = None) -> str:
     """Returns the checksum of what `load` returns, from the cache if it has it; raises UserError like `load`."""
-    decoded = not (options.fake or options.pad_to or options.name in READERS)
-    return (decoded and cache.known_checksum(_find(options), options.cache_dir)) or load(options).checksum
+    decoded = not (given or options.fake or options.pad_to or options.name in READERS)
+    return (decoded and cache.known_checksum(_find(options), options.cache_dir)) or load(options, given).checksum
 
 
 def outline(options: ConfigDict) -> Outline | None:

@@ -18,7 +18,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import tasks as tasks_lib
 from semisfl_jax.algorithms.task_model import TaskModel
 from semisfl_jax.base import file_io, machine
-from semisfl_jax.base.errors import UserError
+from semisfl_jax.base.errors import UserError, describe
 from semisfl_jax.config import failures, ignored_keys, keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import frequency, rng
@@ -69,19 +69,47 @@ class Experiment(NamedTuple):
         return tasks_lib.Headline(self.algorithm.headline, score, self.dataset.eval_split)
 
 
-def build(config: ConfigDict) -> Experiment:
+def with_data(config: ConfigDict, given: data.Dataset | None) -> ConfigDict:
+    """Returns a copy of a configuration with the keys that given data decide; without such data, the same.
+
+    Raises:
+      UserError: `given` is no Dataset, or one of these keys was changed to something else.
+    """
+    if given is None or not isinstance(config, ConfigDict):
+        return config
+    if not isinstance(given, data.Dataset):
+        raise UserError(f'dataset is {describe(given)}; use sfl.data.from_arrays(…), or another sfl.data.Dataset')
+    decided = {'data.name': given.name, 'data.fake': given.fake}
+    if given.client_ids is not None:
+        decided['federation.partition'] = data.NATURAL
+        decided['federation.num_clients'] = int(given.client_ids.max()) + 1
+    flat = keys.flat(config)
+    for key in decided.keys() & {*ignored_keys.changed(config)}:
+        if flat[key] != decided[key]:
+            raise UserError(
+                f'config.{key}={flat[key]!r} contradicts the dataset, which has {decided[key]!r}: leave it out'
+            )
+    changed = ConfigDict(config.to_dict())
+    changed.update_from_flattened_dict(decided)
+    return changed
+
+
+def build(config: ConfigDict, given: data.Dataset | None = None) -> Experiment:
     """Builds the experiment of one trial: loads and splits the data, builds model and algorithm.
 
-    Writes nothing except the cache of decoded data. `config` is checked and resolved.
+    Writes nothing except the cache of decoded data. `config` is checked and resolved; `given` are its data if no file
+    has them.
 
     Raises:
       UserError: the data are missing or do not fit the configuration, the model does not fit the images, or the devices
         are missing or cannot share the clients.
     """
-    return build_trials([config])[0]
+    return build_trials([config], given=given)[0]
 
 
-def build_trials(configs: Sequence[ConfigDict], goes_on: bool = False) -> list[Experiment]:
+def build_trials(
+    configs: Sequence[ConfigDict], goes_on: bool = False, given: data.Dataset | None = None
+) -> list[Experiment]:
     """Builds R trials, as `build` does one.
 
     They share one copy of the images, and model and algorithm, except the first state with `model.weights`.
@@ -89,13 +117,14 @@ def build_trials(configs: Sequence[ConfigDict], goes_on: bool = False) -> list[E
     Args:
       configs: [R], which differ only in `seed`.
       goes_on: whether all trials resume, so that none needs a first state.
+      given: the data if no file has them.
 
     Returns:
       The experiments [R].
     """
     config = configs[0]
     mesh = core.clients.make_mesh(count_devices(config))
-    dataset = data.load(config.data)
+    dataset = data.load(config.data, given)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]
     starts = configs if _is_run(config.model.weights) else configs[:1]  # each seed of a run has its own encoder

@@ -40,6 +40,7 @@ def train(
     folder: str | os.PathLike | None = None,
     on_event: events.Listener | None = None,
     interrupts: Callable[[], AbstractContextManager[interrupt.Request]] = interrupt.ignore,
+    dataset: data.Dataset | None = None,
 ) -> Result:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
@@ -51,6 +52,8 @@ def train(
       on_event: called in process 0 with everything that the run reports, see `training.events`.
       interrupts: a block around the rounds that may ask to stop after the current one, such as `interrupt.listen`,
         with which Ctrl-C, or the stop button of a notebook, saves the state first.
+      dataset: data in memory, from `data.from_arrays`, in place of those that `config.data` names. `data.name` and, if
+        they have clients, `federation.partition` and `num_clients` follow. Resuming takes the same data again.
 
     Returns:
       The result; if an earlier call finished the run, it is read from `folder`.
@@ -61,9 +64,10 @@ def train(
       Diverged: a loss or a weight became NaN or infinite.
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
-    config_lib.check(config)
-    told = list(ignored_keys.warnings(config, ignored_keys.changed(config)))
-    return train_resolved(config_lib.resolve(config), folder, on_event, interrupts, told)
+    full = experiment_lib.with_data(config, dataset)
+    config_lib.check(full)
+    told = list(ignored_keys.warnings(full, ignored_keys.changed(config)))
+    return train_resolved(config_lib.resolve(full), folder, on_event, interrupts, told, dataset)
 
 
 @memory.explained()
@@ -73,6 +77,7 @@ def train_resolved(
     on_event: events.Listener | None = None,
     interrupts: Callable[[], AbstractContextManager[interrupt.Request]] = interrupt.ignore,
     told: Sequence[str] = (),
+    dataset: data.Dataset | None = None,
 ) -> Result:
     """Trains as `train` does, from a configuration that is checked and resolved.
 
@@ -82,6 +87,7 @@ def train_resolved(
       on_event: as in `train`.
       interrupts: as in `train`.
       told: warnings, given once all is built.
+      dataset: as in `train`.
 
     Returns:
       The result, as `train`.
@@ -89,12 +95,12 @@ def train_resolved(
     folder = None if folder is None else file_io.expand_home(folder, 'the workdir')
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     devices = count_devices(config)  # first: once JAX is in use, a CPU cannot be divided
-    if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config))):
+    if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config, dataset))):
         hosts.on_first(lambda: on_event and on_event(events.Finished(finished, folder, earlier=True)))
         return Result(finished, homes=outputs.trial_folders(folder, config))
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
-    trials = _build_trials(config, folder)
+    trials = _build_trials(config, folder, dataset)
     driver = Driver(trials, config.parallel.trials, devices)
     outlet = outputs.RunFolder(folder, config, trials) if folder else None
     run = Run(driver, trials, config, outlet, [on_event] if on_event else [])
@@ -105,7 +111,7 @@ def train_resolved(
 
 
 @machine.gc_paused()
-def _build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
+def _build_trials(config: ConfigDict, folder: Path | None, dataset: data.Dataset | None) -> list[Experiment]:
     """Builds the trials of `config` (resolved), and checks that their folders are usable; all processes call it."""
     counts = [config.rounds, config.checkpoint_every, config.diagnostics_every]  # the hash leaves these out
     hosts.check_same('configurations', [config_lib.identity_hash(config), *counts])
@@ -116,7 +122,7 @@ def _build_trials(config: ConfigDict, folder: Path | None) -> list[Experiment]:
     hosts.on_first(lambda: list(map(outputs.check_folder, homes, configs)))
     goes_on = bool(homes) and hosts.from_first(lambda: all(map(outputs.last_round, homes)))
     with hosts.together():
-        trials = experiment_lib.build_trials(configs, goes_on)
+        trials = experiment_lib.build_trials(configs, goes_on, dataset)
     partitions = [trial.partition for trial in trials]
     hosts.on_first(lambda: list(map(outputs.check_partition, homes, partitions)))
     hosts.on_first(lambda: outputs.check_inputs(homes, config, lambda _: partitions[0].checksum))

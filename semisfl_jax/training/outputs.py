@@ -56,6 +56,8 @@ def check_folder(folder: Path, config: ConfigDict) -> None:
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, content):
+        if f'data.name: {data.ARRAYS} -> {config.data.name}' in differing:
+            raise UserError(f'the data of {folder} were {data.IN_NO_FILE}; or choose another --workdir')
         differing_keys = '; '.join(differing[:6])
         raise UserError(f'{folder} belongs to a different configuration ({differing_keys}); choose another --workdir')
 
@@ -176,7 +178,7 @@ def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
     return summary if file_io.is_sealed(summary) and summary['rounds'] >= rounds else None
 
 
-def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
+def read_finished(folder: Path, config: ConfigDict, given: data.Dataset | None = None) -> dict[str, Any] | None:
     """Returns the content of summary.json if a run is done, and checks that `folder` belongs to this run.
 
     The folder need not be writable. A run without an intact summary resumes from its last checkpoint and writes it
@@ -185,6 +187,7 @@ def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
     Args:
       folder: folder of the run.
       config: its configuration, resolved.
+      given: its data if no file has them.
 
     Returns:
       The content, None if the run is not done.
@@ -203,7 +206,7 @@ def read_finished(folder: Path, config: ConfigDict) -> dict[str, Any] | None:
                 f'use config.rounds={completed} or more, or another --workdir'
             )
     if summary:
-        check_inputs(homes, config)
+        check_inputs(homes, config, partial(data.checksum_of, given=given))
         for home in homes:
             if fault := checkpoint.check(home / 'checkpoints', summary['rounds']):
                 lost = 'its results stand, its models are lost; restore the checkpoint from a copy'

@@ -8,6 +8,7 @@ import jax
 from ml_collections import ConfigDict
 
 from semisfl_jax import config as config_lib
+from semisfl_jax import data
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import frequency
 from semisfl_jax.training import evaluation
@@ -78,15 +79,20 @@ class Simulation:
         return evaluation.build_evaluate([self.experiment], evaluation.evaluated([self.experiment]))[0]
 
 
-def build(config: ConfigDict) -> Simulation:
+def build(config: ConfigDict, dataset: data.Dataset | None = None) -> Simulation:
     """Loads the data, splits them, and builds model and method of a configuration of one seed.
+
+    Args:
+      config: a configuration, as `get_config` returns it.
+      dataset: data in memory, as in `train`.
 
     Raises:
       UserError: an invalid configuration, or missing data.
     """
+    config = experiment_lib.with_data(config, dataset)
     config_lib.check(config)
     if config.seeds:
         raise UserError(
             f'config.seeds={tuple(config.seeds)}: build() takes a single seed; call it once per seed, with config.seed'
         )
-    return Simulation(experiment_lib.build(config_lib.resolve(config)))
+    return Simulation(experiment_lib.build(config_lib.resolve(config), dataset))

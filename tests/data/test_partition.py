@@ -1,10 +1,13 @@
 """The split between server and clients, held against arithmetic done here."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from semisfl_jax import config as config_lib
 from semisfl_jax import data
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import rng
@@ -238,3 +241,57 @@ def test_uneven_rules_and_mismatch_need_known_labels(rule):
             make(dataset, **changes)
     made = make(dataset, labeled_partition=rule, client_labels=80, min_labeled=0)
     assert sum(map(len, made.client_labeled_index)) == 80
+
+
+# --- clients that the data have
+
+OWNERS = np.random.default_rng(1).integers(0, 7, sum(SKEWED)).astype(np.int32)
+NATURAL = dataclasses.replace(dataset_of(SKEWED), client_ids=OWNERS)
+
+
+@pytest.mark.parametrize(
+    'changes',
+    [
+        {},
+        {'client_labels': 40, 'mu': 7},
+        {'client_labels': 40, 'mu': 0},
+        {'client_labels': -1, 'k_s': 0},
+        {'num_validation': 50},
+    ],
+)
+def test_clients_that_the_data_have_keep_their_images(changes):
+    """Server, labels and validation are drawn as under any rule; the rest stays where it is, whole and in its order."""
+    made, other = (make(NATURAL, partition=rule, **changes) for rule in ('natural', 'uniform'))
+    assert made.server_index.tolist() == other.server_index.tolist()
+    assert made.validation_index.tolist() == other.validation_index.tolist()
+    for parts, others in (
+        (made.client_index, other.client_index),
+        (made.client_labeled_index, other.client_labeled_index),
+    ):
+        rows = np.sort(np.concatenate(others))
+        assert [part.tolist() for part in parts] == [rows[OWNERS[rows] == n].tolist() for n in range(7)]
+        assert all(part.dtype == np.int32 for part in parts)
+    if changes.get('k_s') == 0:
+        assert [part.tolist() for part in made.client_index] == [np.flatnonzero(n == OWNERS).tolist() for n in range(7)]
+
+
+def test_fewer_images_are_a_share_of_each_class_and_stay_with_their_clients():
+    """300 of the 600 left, of which classes have 6/7: half of each."""
+    made = make(NATURAL, partition='natural', num_unlabeled=300)
+    assert [{*OWNERS[rows]} for rows in made.client_index] == [{n} for n in range(7)]
+    counts = np.sum([class_counts(NATURAL.train_labels, rows, 5) for rows in made.client_index], axis=0)
+    np.testing.assert_allclose(counts, np.array(SKEWED) * 300 / 700, atol=1)
+
+
+def test_clients_that_do_not_fit_are_named():
+    alone = dataclasses.replace(NATURAL, client_ids=np.minimum(np.arange(700), 6).astype(np.int32))
+    for dataset, changes, message in (
+        (dataset_of(SKEWED), {}, "partition='natural' needs clients that the data name"),
+        (NATURAL, {'num_clients': 8}, "num_clients=8, but data set 'toy' has 7"),
+        (alone, {'num_labeled': 690}, r'client \d has no unlabeled image'),
+    ):
+        with pytest.raises(UserError, match=message):
+            make(dataset, partition='natural', **changes)
+    for changes in ({'mismatch': 0.5}, {'labeled_partition': 'uniform'}):
+        with pytest.raises(UserError, match=f'{next(iter(changes))}=.* moves images between clients, but each has its own'):
+            config_lib.check(config_of(partition='natural', client_labels=40, batch_size=64, **changes))

@@ -85,7 +85,7 @@ def test_what_a_registered_reader_returns_is_checked(monkeypatch):
         with pytest.raises(UserError, match=f"'mine'.* {named}"):
             data.load(data_options(name='mine'))
     monkeypatch.setitem(data.READERS, 'mine', lambda image_size: made)
-    with pytest.raises(UserError, match=r"image_size=24.*'mine' returns images of \d+ x \d+"):
+    with pytest.raises(UserError, match=r"image_size=24.*'mine' has images of \d+ x \d+"):
         data.load(data_options(name='mine', image_size=24))
 
 
