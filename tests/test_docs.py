@@ -207,6 +207,7 @@ def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
     assert np.isnan(metrics['loss_consistency']).all()  # there is none
     config = namespace['digits'].get_config()
     config.update(algorithm='flexible_prior', rounds=2)
+    config.model.name = 'body_and_head'
     assert np.isfinite(namespace['sfl'].train(config).metrics['loss_consistency']).all()
 
 

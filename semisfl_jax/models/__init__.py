@@ -6,6 +6,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import flax.linen as nn
+from flax import nnx
+
 from semisfl_jax.base import machine
 from semisfl_jax.base.errors import UserError, describe, use_one_of
 from semisfl_jax.core.types import SplitModel
@@ -56,11 +59,16 @@ def build(
     """
     _check_name(name, ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
-    architecture = ARCHITECTURES[name](num_classes, compute)
-    if not isinstance(architecture, zoo.Architecture):
-        raise UserError(f"model '{name}': the function returns {describe(architecture)}; return an Architecture")
+    made: Any = ARCHITECTURES[name]
+    if not isinstance(made, (type, nn.Module, nnx.Module)):  # a whole module is refused as it is
+        made = made(num_classes, compute)
+    if not isinstance(made, zoo.Architecture):
+        raise UserError(
+            f"model.name='{name}' is {describe(made)}, which cannot be cut; register a function (number of classes, "
+            'Compute) that returns its parts: Architecture((partial(BODY), partial(HEAD, num_classes)), paper_split=1)'
+        )
     with _named(name, image_shape):
-        return cut(architecture, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
+        return cut(made, image_shape, split_index, projection, projection_dim, compute, axes, num_classes, name)
 
 
 def build_dense(

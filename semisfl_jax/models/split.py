@@ -1,5 +1,6 @@
 """Cuts models into the pure functions of a split model: at any layer index, or between encoder and decoder."""
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import nnx
 
 from semisfl_jax.base.errors import UserError, describe
 from semisfl_jax.core import rng
@@ -94,7 +96,7 @@ def cut(
             f'{key}: this model has {len(layers)} layers and each side of the cut needs one; use 1 to {len(layers) - 1}'
         )
     for place, layer in enumerate(layers):
-        check_module(f"layer {place} of model.name='{name}'", layer(name='probe'))
+        check_layer(f"layer {place} of model.name='{name}'", layer)
     bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
     spans_clients = any(getattr(layer(name='probe'), 'norm', False) for layer in layers[index:])
     top_of_client = Stack(tuple(_adapt_to_clients(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
@@ -242,6 +244,34 @@ def shapes(module: nn.Module, inputs: Any) -> tuple[Any, Variables]:
     return jax.eval_shape(
         lambda *arguments: module.init_with_output(*arguments, train=False), jax.random.key(0), inputs
     )
+
+
+def check_layer(what: str, layer: Any) -> None:
+    """Raises UserError unless `layer(name=…)` makes a Flax Linen module that is called as module(x, train)."""
+    made = getattr(layer, 'func', layer)  # of a partial
+    fault = 'it is of nnx' if isinstance(made, type) and issubclass(made, nnx.Module) else ''
+    try:
+        inspect.signature(layer).bind(name='probe')
+    except TypeError as error:
+        fault = str(error)
+    if fault:
+        raise UserError(
+            f'{what} is {describe(made)}, which cannot be called as layer(name=…) ({fault}); use partial(CLASS, …) of '
+            'a flax.linen.Module, or partial(nnx.bridge.to_linen, CLASS, …) of an nnx.Module'
+        )
+    module = layer(name='probe')
+    check_module(what, module)
+    kind = getattr(module, 'nnx_class', type(module))  # of an nnx.Module in `nnx.bridge.ToLinen`
+    try:
+        inspect.signature(kind.__call__).bind(module, None, True)
+        fits = not kind.__module__.startswith('flax.')  # BatchNorm and Dropout would take `train` for its contrary
+    except TypeError:
+        fits = False
+    if not fits:
+        raise UserError(
+            f'{what} is {describe(kind)}, which is not called as module(x, train); wrap it in a module that is, as '
+            '"A model" in docs/your-own.md does'
+        )
 
 
 def check_module(what: str, module: Any) -> None:

@@ -153,6 +153,46 @@ def test_a_model_of_a_user_trains_and_returns_logits_or_maps_and_its_own_errors_
         getattr(models, build)('mine', 3, (9, 8, 3))
 
 
+class Plain(nn.Module):
+    """As Flax's examples are: a whole model, which knows nothing of `train`."""
+
+    @nn.compact
+    def __call__(self, x):
+        return nn.Dense(3)(x.reshape(len(x), -1))
+
+
+class PlainOfNnx(OfNnx):
+    def __call__(self, x):
+        return super().__call__(x, False)
+
+
+@pytest.mark.parametrize(
+    ('made', 'message'),
+    [
+        (Plain(), "'mine' is a Plain, which cannot be cut; .* Architecture"),
+        (Plain, "'mine' is the class Plain, which cannot be cut"),
+        (lambda *_: Plain(), "'mine' is a Plain, which cannot be cut"),
+        (lambda *_: of_nnx(''), "'mine' is an OfNnx, which cannot be cut"),
+        (of_nnx(''), "'mine' is an OfNnx, which cannot be cut"),
+        (nn.Conv(3, (3, 3)), r'layer 0 .* is a Conv, .* layer\(name=…\) .*; use partial\(CLASS, …\)'),
+        (partial(nn.Conv), 'layer 0 .* is the class Conv, .*missing'),
+        (nn.relu, r'layer 0 .* as layer\(name=…\)'),
+        (of_nnx(''), 'layer 0 .* is an OfNnx, .*nnx.bridge.to_linen'),
+        (partial(OfNnx, 216, 3), 'layer 0 .* is the class OfNnx, .*nnx.bridge.to_linen'),
+        (partial(nn.Conv, 3, (3, 3)), r'layer 0 .* is the class Conv, .* called as module\(x, train\); wrap it'),
+        (nn.BatchNorm, 'layer 0 .* is the class BatchNorm, .* wrap it'),
+        (partial(nn.Dropout, 0.5), 'layer 0 .* is the class Dropout, .* wrap it'),
+        (Plain, 'layer 0 .* is the class Plain, .* wrap it'),
+        (partial(nnx.bridge.to_linen, PlainOfNnx, 216, 3), 'layer 0 .* is the class PlainOfNnx, .* wrap it'),
+    ],
+)
+def test_a_module_that_is_no_layer_or_no_model_gets_the_line_that_mends_it(monkeypatch, made, message):
+    whole = made if 'cut' in message else lambda *_: zoo.Architecture((made, partial(Odd, flat)), 1)
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'mine', whole)
+    with pytest.raises(UserError, match=message):
+        models.build('mine', 3, (9, 8, 3))
+
+
 def test_the_wrapper_that_the_message_names_trains(monkeypatch):
     """Its weights are where a round looks, and have a gradient."""
     wrapped = partial(nnx.bridge.to_linen, OfNnx, 9 * 8 * 3, 3)
