@@ -5,8 +5,7 @@
 `draw_cohort` picks the clients of each round.
 """
 
-from semisfl_jax.data.arrays import IN_NO_FILE, from_arrays, from_hugging_face
-from semisfl_jax.data.arrays import NAME as ARRAYS
+from semisfl_jax.data.arrays import from_arrays, from_hugging_face
 from semisfl_jax.data.cache import default_dir as default_cache_dir
 from semisfl_jax.data.dataset import Dataset, Outline
 from semisfl_jax.data.federation import (

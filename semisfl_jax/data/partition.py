@@ -26,6 +26,7 @@ from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import SPLITS, Dataset, blocks
 from semisfl_jax.tasks import IGNORED
 
+Rows = tuple[np.ndarray, ...]  # of every client, N ascending int32 arrays
 # Settings that are stored only where used, with the value that their absence means
 UNUSED = {'labeled_alpha': 0.0, 'num_unlabeled': 0, 'images_of_tasks': [], 'mismatch': -1.0, 'num_validation': 0}
 
@@ -236,9 +237,6 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
         client_index=client_index,
         client_labeled_index=client_labeled_index,
     )
-
-
-Rows = tuple[np.ndarray, ...]  # N ascending int32 arrays
 
 
 def _deal(dataset: Dataset, pool: list[np.ndarray], with_labels: list[np.ndarray], chosen: dict) -> tuple[Rows, Rows]:

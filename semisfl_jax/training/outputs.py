@@ -22,6 +22,7 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import data, tasks
 from semisfl_jax.base import file_io, machine
 from semisfl_jax.base.errors import UserError, count, warn
+from semisfl_jax.data import arrays as arrays_lib
 from semisfl_jax.training import checkpoint, checks, diagnostics, metrics
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
@@ -56,8 +57,8 @@ def check_folder(folder: Path, config: ConfigDict) -> None:
     except UserError as error:
         raise UserError(f'{error}; restore it from a copy, or choose another --workdir') from error
     if differing := config_lib.differences(config, content):
-        if f'data.name: {data.ARRAYS} -> {config.data.name}' in differing:
-            raise UserError(f'the data of {folder} were {data.IN_NO_FILE}; or choose another --workdir')
+        if f'data.name: {arrays_lib.NAME} -> {config.data.name}' in differing:
+            raise UserError(f'the data of {folder} were {arrays_lib.IN_NO_FILE}; or choose another --workdir')
         differing_keys = '; '.join(differing[:6])
         raise UserError(f'{folder} belongs to a different configuration ({differing_keys}); choose another --workdir')
 
