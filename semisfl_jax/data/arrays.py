@@ -35,7 +35,7 @@ def from_arrays(
       test_labels: [m], like `train_labels`, all known.
       classes: [K] names of the classes in the order of their numbers; None: names are sorted, numbers have no names.
       client_ids: [n] numbers or names of clients, such as FEMNIST's writers. Each client then has its own images, but
-        for those that the server takes; client n is the n-th of the sorted ids. None: `federation.partition` deals.
+        for those that the server takes; client n is the n-th of the sorted ids. None: `federation.partition` splits.
 
     Raises:
       UserError: an array has a wrong shape, type, length or value, or the classes do not match.

@@ -64,7 +64,7 @@ class Dataset:
     test_sizes: np.ndarray | None = None
     eval_split: str = 'test'  # 'validation': test_images are training images (`partition.evaluated`)
     class_names: tuple[str, ...] = ()  # [K] in the order of their numbers, or none
-    client_ids: np.ndarray | None = None  # [n] int32, the client of each training image; None: a rule deals them
+    client_ids: np.ndarray | None = None  # [n] int32, the client of each training image; None: a rule splits them
 
     @property
     def arrays(self) -> dict[str, np.ndarray]:

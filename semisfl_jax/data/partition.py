@@ -104,7 +104,7 @@ def faults(config: ConfigDict) -> Iterator[str]:
         used = UNUSED | settings(config)
         for key, unused in (('labeled_partition', 'same'), ('mismatch', UNUSED['mismatch'])):
             if (value := used.get(key, unused)) != unused:
-                yield f"federation.{key}={value!r} moves images between clients, but each has its own (partition='natural')"
+                yield f"federation.{key}={value!r} moves images, but clients have their own (partition='natural')"
     if -1 < fed.mismatch < 0:
         yield f'federation.mismatch={fed.mismatch}: use a share in [0, 1], or -1 for none'
     if fed.mismatch >= 0 and not (data.client_labels > 0 and fed.mu > 0):
@@ -224,7 +224,7 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
         if chosen.get('ignored_labeled') == 'unlabeled':
             pool = [np.concatenate(pair) for pair in zip(with_labels, pool, strict=True)]
         with_labels = [rows[:0] for rows in with_labels]
-    split = _keep_clients if chosen['partition'] == partitioners.NATURAL else _deal
+    split = _keep_clients if chosen['partition'] == partitioners.NATURAL else _by_rule
     client_index, client_labeled_index = split(dataset, pool, with_labels, chosen)
     if chosen.get('all_labels'):
         client_index = tuple(np.sort(np.concatenate(p)) for p in zip(client_index, client_labeled_index, strict=True))
@@ -239,8 +239,10 @@ def _make(dataset: Dataset, chosen: dict) -> Partition:
     )
 
 
-def _deal(dataset: Dataset, pool: list[np.ndarray], with_labels: list[np.ndarray], chosen: dict) -> tuple[Rows, Rows]:
-    """Deals unlabeled and labeled rows, in K + 1 groups, by the rules of the settings."""
+def _by_rule(
+    dataset: Dataset, pool: list[np.ndarray], with_labels: list[np.ndarray], chosen: dict
+) -> tuple[Rows, Rows]:
+    """Splits unlabeled and labeled rows, in K + 1 groups, by the rules of the settings."""
     remaining, used = _unlabeled_sizes(pool, chosen)
     dealt = partitioners.counts(chosen['partition'], used, partitioners.settings_of(chosen))
     labels = np.array([len(rows) for rows in with_labels])

@@ -293,5 +293,5 @@ def test_clients_that_do_not_fit_are_named():
         with pytest.raises(UserError, match=message):
             make(dataset, partition='natural', **changes)
     for changes in ({'mismatch': 0.5}, {'labeled_partition': 'uniform'}):
-        with pytest.raises(UserError, match=f'{next(iter(changes))}=.* moves images between clients, but each has its own'):
+        with pytest.raises(UserError, match=f'{next(iter(changes))}=.* moves images, but clients have their own'):
             config_lib.check(config_of(partition='natural', client_labels=40, batch_size=64, **changes))
