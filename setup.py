@@ -11,7 +11,7 @@ README = Path(__file__).with_name('README.md').read_text(encoding='utf-8')
 # Where the package is installed, configs/ takes the place of semisfl_jax/configs/, which leads to it in a checkout.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
-HUGGING_FACE = ['datasets>=4,<6']
+HUGGING_FACE = ['datasets>=5,<6']
 # Reports of studies and sweeps
 STUDIES = ['markdown-it-py>=3,<5', 'statsmodels>=0.14,<0.16']
 
