@@ -11,7 +11,7 @@ from semisfl_jax.core import rng
 from tests.helpers import linear, toy
 from tests.helpers.rows import STUDENT, TEACHER, Row
 
-ROWS = {'supervised_only': Row(f'{STUDENT} {TEACHER}', '', unlabeled=False, family='resnet9')}
+ROWS = {'supervised_only': Row(f'{STUDENT} {TEACHER}', '', unlabeled=False)}
 
 
 def test_rounds_equal_the_ones_in_numpy():

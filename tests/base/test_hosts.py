@@ -7,8 +7,10 @@ from unittest import mock
 import jax
 import pytest
 
+from semisfl_jax import config as config_lib
 from semisfl_jax.base import hosts
 from semisfl_jax.base.errors import UserError
+from semisfl_jax.training import loop
 from tests.conftest import UNOPTIMIZED
 from tests.helpers import runs
 from tests.helpers.one_line import assert_one_line
@@ -75,25 +77,34 @@ frequency.update = stopping"""
     runs.assert_diagnostics_close(tmp_path / 'one', tmp_path / '0', 4)
 
 
-@pytest.mark.parametrize(
-    ('other', 'what'),
-    [
-        ("sys.argv.append('--config.seed=1')", 'configurations'),
-        ("sys.argv.append('--config.rounds=5')", 'configurations'),
-        ("import jax; jax.config.update('jax_threefry_partitionable', False)", 'versions of packages'),
-        (
-            'from semisfl_jax.training import checkpoint; real = checkpoint.installed_versions; '
-            "checkpoint.installed_versions = lambda: real() | {'flax': '0.1'}",
-            'versions of packages',
-        ),
-        ('from semisfl_jax.data import Partition; Partition.content_hash = 2', 'the data or their split'),
-    ],
-)
-def test_processes_that_would_compute_other_runs_stop(tmp_path, other, what):
+def test_processes_that_would_compute_other_runs_stop(tmp_path):
+    other = 'from semisfl_jax.data import Partition; Partition.content_hash = 2'
     for process in two_processes(tmp_path, ('', other)):
         assert process.returncode == 2
-        assert f'{what} differ from those of process 0' in process.stderr
+        assert 'the data or their split differ from those of process 0' in process.stderr
     assert not (tmp_path / '0').exists()
+
+
+def test_processes_compare_configurations_settings_and_versions(monkeypatch):
+    """What each gives to `check_same`, which the test above tries in two processes."""
+
+    def compared(**changes):
+        seen = {}
+        monkeypatch.setattr(hosts, 'check_same', lambda what, values: seen.update({what: values}))
+        loop._build_trials(config_lib.resolve(runs.config(**changes)), None)
+        return seen
+
+    def different(other):
+        return {what.split()[-1] for what, values in usual.items() if values != other[what]}
+
+    usual = compared()
+    assert different(compared()) == set()
+    assert different(compared(rounds=5)) == {'configurations'}
+    assert different(compared(seed=1)) == {'configurations', 'split'}
+    with jax.threefry_partitionable(False):
+        assert different(compared()) == {'packages'}
+    monkeypatch.setattr(loop, 'installed_versions', lambda: {'flax': '0.1'})
+    assert different(compared()) == {'packages'}
 
 
 @pytest.mark.parametrize(

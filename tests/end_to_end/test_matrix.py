@@ -1,18 +1,17 @@
-"""A round of every method on a narrow model (tests/helpers/narrow.py), by default in one family (ROWS); and,
-slow, methods, families, partitions and devices in pairs: every two values of two of them meet in a case.
+"""A round of every method on a narrow model with BatchNorm (tests/helpers/narrow.py), on one device and on eight; and
+of SemiSFL on every other model.
 
-Rounds with and without server steps go through one program, which also shows that K_s compiles nothing anew. Eight
-devices must give the numbers of one; what else they have to do stands in tests/end_to_end/test_devices.py. The cases in
-pairs run in processes of their own, with eight devices made of the CPU. To run one of them by hand:
+Rounds with and without server steps, of both partitions, go through one program, which also shows that K_s compiles
+nothing anew. Eight devices must give the numbers of one; what else they have to do stands in
+tests/end_to_end/test_devices.py. They are made of the CPU, in a process of its own. To run one of its cases by hand:
 
-    export MATRIX_FAMILIES=vgg13 XLA_FLAGS="$(python -m tests.end_to_end.test_matrix)"
+    export XLA_FLAGS="$(python -m tests.end_to_end.test_matrix)"
     pytest tests/end_to_end/test_matrix.py -m '' -k fedavg
 
 A new method has an entry of ROWS in its tests (tests/helpers/rows.py).
 """
 
 import functools
-import itertools
 import os
 from typing import NamedTuple
 
@@ -24,70 +23,27 @@ from semisfl_jax import algorithms, core, models
 from semisfl_jax.config import metric_help
 from semisfl_jax.training.driver import Driver
 from tests.conftest import UNOPTIMIZED
+from tests.end_to_end.test_devices import CASES as TOYS
 from tests.helpers import narrow, runs, toy_scenes
 from tests.helpers.marks import slow_but
-from tests.helpers.rows import rows
+from tests.helpers.rows import NORMED, rows
 
 ROWS = rows()
 DEVICES = 8
-PARTITIONS = ('uniform', 'dirichlet')
 FLAGS = f'--xla_force_host_platform_device_count={DEVICES} {UNOPTIMIZED}'
-INSIDE = os.environ.get('MATRIX_FAMILIES', '').split()
-# Methods and families that differ from others in a term or in layers alone: the former are on eight devices alone, on
-# models with and without BatchNorm; the latter on one, of a method that splits models and of one that does not
-FORMS = {'fedprox', 'fed_sh', 'fed_svr'}
-OF_FORMS = {'resnet9', 'small_cnn'}
-ALIKE = {'cnn', 'alexnet', 'mlp5000', 'vgg13', 'resnet9_plain', 'wresnet28x2', 'cnn13'}
-OF_ALIKE = {'semisfl', 'fedavg'}
-GROUPS = 'small_cnn cnn mlp5000 alexnet vgg13', 'resnet9 resnet9_plain wresnet28x2 cnn13 scene_net'  # of a process
+INSIDE = os.environ.get('XLA_FLAGS') == FLAGS
 
 
-class Case(NamedTuple):
-    method: str
-    family: str
-    partition: str
-    devices: int
-
-    def pairs(self):
-        return set(itertools.combinations(enumerate(self), 2))
-
-
-def allowed():
-    """All cases that there could be: models are of the kind of task of the method, devices share clients."""
-    families = *narrow.FAMILIES, *narrow.DENSE
-    for values in itertools.product(sorted(algorithms.METHODS), families, PARTITIONS, (1, DEVICES)):
-        case, method = Case(*values), algorithms.get(values[0])
-        form = case.method not in FORMS or (case.devices == DEVICES and case.family in OF_FORMS)
-        alike = case.family not in ALIKE or (case.devices == 1 and case.method in OF_ALIKE)
-        devices = case.devices == 1 or method.clients
-        if form and alike and devices and method.dense == (case.family in narrow.DENSE):
-            yield case
-
-
-@functools.cache
-def in_pairs():
-    """Of the cases, always one that has most pairs that are still to meet, until none is left."""
-    cases = list(allowed())
-    missing, chosen = set().union(*(case.pairs() for case in cases)), []
-    while missing:
-        chosen.append(max(cases, key=lambda case: len(case.pairs() & missing)))  # the first of equals
-        missing -= chosen[-1].pairs()
-    return chosen
-
-
-def test_pairs_are_of_all_models():
-    assert len(in_pairs()) < len(list(allowed())) / 2
-    assert {case.family for case in in_pairs()} == set(' '.join(GROUPS).split())
-    assert set(narrow.FAMILIES) == set(models.ARCHITECTURES) - narrow.LIKE_OTHERS
+def test_families_are_all_models():
+    assert set(narrow.FAMILIES) == set(models.ARCHITECTURES) - narrow.LIKE_OTHERS | {NORMED}
     dense = {name for name in models.DENSE_ARCHITECTURES if not name.startswith('deeplab')}  # in their tests
     assert set(narrow.DENSE) == dense
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(bool(INSIDE), reason='is that process')
-@pytest.mark.parametrize('families', GROUPS)
-def test_all_pairs_pass_in_processes_of_eight_devices(families):
-    runs.run_tests(__file__, flags=FLAGS, marks='slow', MATRIX_FAMILIES=families)
+@pytest.mark.skipif(INSIDE, reason='is that process')
+def test_rounds_of_all_methods_pass_in_a_process_of_eight_devices():
+    runs.run_tests(__file__, flags=FLAGS, marks='slow')
 
 
 class Result(NamedTuple):
@@ -100,14 +56,13 @@ class Result(NamedTuple):
 
 
 @functools.cache
-def rounds(case):
+def rounds(method, family, devices=1):
     """{K_s: Result} of one program, which is not kept: those of all cases take gigabytes."""
-    method, family, partition, devices = case
     built = narrow.build(family, method, devices)
     run, before = jax.jit(built.algorithm.round), narrow.initial(family, method)
     state, results = core.clients.replicate(built.mesh, before), {}
-    federation, cohort = narrow.inputs(family, method, devices, partition)
-    for k_s in (2, 0):
+    for k_s, partition in ((2, 'dirichlet'), (0, 'uniform')):
+        federation, cohort = narrow.inputs(family, method, devices, partition)
         after, metrics = jax.device_get(run(built.key, state, federation, cohort, np.int32(k_s)))
         results[k_s] = Result(before, after, metrics, np.asarray(cohort.ids))
     assert run._cache_size() == 1, 'compiled again'
@@ -164,50 +119,67 @@ def check_moves(result, moves, where):
 MAYBE_OF_NONE = 'weight_right', 'weight_wrong'  # and what begins so
 
 
-def check(case):
-    row, result = ROWS[case.method], rounds(case)[2]
+def check(method, family, devices=1):
+    row, results = ROWS[method], rounds(method, family, devices)
+    result = results[2]
     assert jax.tree.map(np.shape, result.before) == jax.tree.map(np.shape, result.after)
     for path, leaf in jax.tree_util.tree_leaves_with_path(result.after):
         assert np.all(np.isfinite(leaf)), path
     assert int(result.after.round) == 1
     assert int(result.after.step) == (2 if 'loss_supervised' in result.metrics else 0)  # of the server
     check_moves(result, row.round, 'a round')
-    check_moves(rounds(case)[0], row.clients, 'without server steps')
+    check_moves(results[0], row.clients, 'without server steps')
     numbers = {name: value for name, value in result.metrics.items() if not name.startswith(MAYBE_OF_NONE)}
     not_numbers = {name for name, value in numbers.items() if not np.isfinite(value)}
     assert not_numbers == (set() if row.unlabeled else set(core.cross_entity.no_cross_entity()) & set(result.metrics))
     assert set(result.metrics) <= metric_help.by_key().keys()
 
-    built = narrow.build(case.family, case.method)
+    built = narrow.build(family, method)
     logits = jax.eval_shape(built.algorithm.predict, result.after, built.dataset.test_images[:3])
     assert built.algorithm.headline in logits
-    if algorithms.get(case.method).dense:
+    if algorithms.get(method).dense:
         shapes = {name: {value.shape for value in jax.tree.leaves(maps)} for name, maps in logits.items()}
         assert shapes == {'semseg': {(3, 16, 16, 3)}, 'depth': {(3, 16, 16, 1)}}
     else:
         assert {value.shape for value in logits.values()} == {(3, 10)}
 
 
-@pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
-@pytest.mark.parametrize('method', slow_but(ROWS, *(name for name in ROWS if not name.startswith('mfed'))))
+outside = pytest.mark.skipif(INSIDE, reason='in the process that started this one')
+
+
+@outside
+@pytest.mark.parametrize('method', [name for name in ROWS if not algorithms.get(name).dense])
 def test_a_round_moves_what_it_should(method):
-    check(Case(method, ROWS[method].family, 'dirichlet', 1))
+    check(method, ROWS[method].family)
+
+
+@outside
+@pytest.mark.slow
+@pytest.mark.parametrize('family', sorted(set(narrow.FAMILIES) - {NORMED}))
+def test_a_round_in_every_family(family):
+    """Methods call a model's pieces, whatever is in them."""
+    check('semisfl', family)
+
+
+def on_eight():
+    """Methods with clients, but for those that tests/end_to_end/test_devices.py compares on a model with BatchNorm."""
+    compared = {case.algorithm for case in TOYS.values() if not case.linear}
+    return [name for name in ROWS if algorithms.get(name).clients and name not in compared]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    'case', [case for case in in_pairs() if case.family in INSIDE], ids=lambda case: '-'.join(map(str, case))
-)
-def test_a_round_on_eight_devices_equals_one_on_one(case):
+@pytest.mark.skipif(not INSIDE, reason='runs in a process of its own')
+@pytest.mark.parametrize('method', on_eight())
+def test_a_round_on_eight_devices_equals_one_on_one(method):
     """On eight devices to 1 % of the largest number of a leaf: BatchNorm over two or eight rows divides by small
     deviations, and makes much of the other order of sums. An update of a wrong share of clients is an eighth off, at
     the least."""
-    check(case)
-    if case.devices == 1:
-        return
+    family = ROWS[method].family
+    for devices in (1, DEVICES):
+        check(method, family, devices)
     # With AVX2 a rounding decides which pixel of a window is the largest, and moves a leaf of six numbers by 3 %
     bound = 1e-2 if runs.processor_has('avx512f') else 5e-2
-    one, many = (rounds(case._replace(devices=devices))[2] for devices in (1, DEVICES))
+    one, many = (rounds(method, family, devices)[2] for devices in (1, DEVICES))
     assert one.metrics.keys() == many.metrics.keys()
     for name, value in one.metrics.items():
         np.testing.assert_allclose(many.metrics[name], value, rtol=1e-2, atol=1e-3, err_msg=name)
@@ -216,8 +188,8 @@ def test_a_round_on_eight_devices_equals_one_on_one(case):
         np.testing.assert_allclose(a, b, rtol=0, atol=bound * np.max(np.abs(b), initial=1e-4), err_msg=str(path))
 
 
+@outside
 @pytest.mark.slow
-@pytest.mark.skipif(bool(INSIDE), reason='in the process that started this one')
 @pytest.mark.parametrize(
     'algorithm',
     slow_but(['fedavg', 'semisfl', 'semifl', 'feddure'], 'fedavg'),  # passes over sets, gradients of gradients

@@ -8,6 +8,7 @@ convolution. Few channels and images of 16 x 16 make a round that runs in millis
 
 import functools
 from functools import partial
+from unittest import mock
 
 import jax
 import numpy as np
@@ -23,8 +24,10 @@ from tests.helpers import needs, rows
 # VGG16 differs from VGG13 in the number of layers alone, the MLPs from mlp5000 in number and width, and FedAvg's CNN
 # from the one for SVHN in its padding
 LIKE_OTHERS = {'vgg16', 'mlp200', 'mcmahan_2nn', 'mcmahan_cnn'}
+ARCHITECTURES = zoo.ARCHITECTURES | {rows.NORMED: partial(zoo.ARCHITECTURES['small_cnn'], norm=True)}
 FAMILIES = {
     'small_cnn': {'channels': (6, 8), 'dense': 12},
+    rows.NORMED: {'channels': (6, 8), 'dense': 12},
     'cnn': {'channels': (6, 8), 'dense': 12},
     'alexnet': {'channels': (6, 8, 8, 6, 6), 'dense': 16},
     'vgg13': {'channels': (6, 6, 8, 8, 8), 'dense': 16, 'depths': (1, 1, 1, 1, 2)},
@@ -68,19 +71,13 @@ def build(family, algorithm, devices=1, partition='uniform', convolution='auto',
     config.model.update(name=family, convolution=convolution)
     config.federation.update(partition=partition, client_map=client_map)
     config.parallel.devices = devices
-    config_lib.check(config)
-    families, narrow = (
-        zoo.ARCHITECTURES,
-        FAMILIES.get(family) and partial(zoo.ARCHITECTURES[family], **FAMILIES[family]),
-    )
     if family in DENSE:
-        families, narrow = dense_zoo.DENSE_ARCHITECTURES, partial(encoder_decoder, *DENSE[family])
-    before = families[family]
-    families[family] = narrow
-    try:
+        families, model = dense_zoo.DENSE_ARCHITECTURES, partial(encoder_decoder, *DENSE[family])
+    else:
+        families, model = zoo.ARCHITECTURES, partial(ARCHITECTURES[family], **FAMILIES[family])
+    with mock.patch.dict(families, {family: model}):
+        config_lib.check(config)
         return experiment.build(config_lib.resolve(config))
-    finally:
-        families[family] = before
 
 
 def encoder_decoder(encoder, decoder, outputs, compute, output_stride):

@@ -9,6 +9,7 @@ from semisfl_jax import algorithms
 STUDENT = 'student.bottom student.top student.statistics'
 TEACHER = 'teacher.bottom teacher.top teacher.statistics'
 HEADS = 'student.proj teacher.proj'
+NORMED = 'small_cnn with BatchNorm'  # of tests/helpers/narrow.py: the smallest model that has statistics
 FOLDER = Path(__file__).parents[1] / 'algorithms'
 
 
@@ -24,7 +25,7 @@ class Row(NamedTuple):
     clients: str  # of them, those that move where the server makes no steps of its own (K_s is 0)
     unlabeled: bool = True  # reads images without labels, and so has numbers in core.cross_entity.no_cross_entity
     by_images: bool = False  # whether its paper weights clients by their numbers of images
-    family: str = 'small_cnn'  # of models, the one of every run of the tests; all others are slow
+    family: str = NORMED  # of models
     keys: tuple[tuple[str, Any], ...] = ()  # with their values, of a configuration in which all of it moves
 
 
