@@ -31,12 +31,14 @@ KEPT_FROM_SECONDS = 0.0  # the small programs of step-by-step twins are shared b
 KEPT_BYTES = 2**30  # of programs, from earlier sessions
 # Files that begin first
 LONGEST = (
-    'end_to_end/test_matrix',
-    'config/test_ignored_keys',
     'test_as_for_users',
     'end_to_end/test_devices',
+    'end_to_end/test_matrix',
+    'end_to_end/test_keys',
+    'base/test_hosts',
+    'lab/studies/test_engine',
     'end_to_end/test_train',
-    'algorithms/test_fedmatch',
+    'benchmarks/test_torch_reference',
 )
 
 

@@ -1,6 +1,7 @@
 """What cells of a study hold when files of their runs are whole, damaged or gone."""
 
 import json
+import shutil
 
 import pytest
 
@@ -9,11 +10,18 @@ from semisfl_jax.lab.studies import engine, plan, results
 from tests.helpers import studies_toy
 
 
+@pytest.fixture(scope='module')
+def whole(tmp_path_factory):
+    """The folder below which the toy study was run. No test writes to it."""
+    folder = tmp_path_factory.mktemp('whole')
+    engine.run(studies_toy.study(), {}, str(folder / 'root'), studies_toy.launcher(folder))
+    return folder / 'root'
+
+
 @pytest.fixture
-def made(tmp_path):
-    """The toy study, run: its plan, and the folder below which it is."""
-    engine.run(studies_toy.study(), {}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
-    return plan.make(studies_toy.study(), {}), tmp_path / 'root'
+def made(whole, tmp_path):
+    """The plan of the study, and a copy of that folder."""
+    return plan.make(studies_toy.study(), {}), shutil.copytree(whole, tmp_path / 'root')
 
 
 def numbers(folder):
