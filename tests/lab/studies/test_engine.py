@@ -167,12 +167,11 @@ def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path,
     assert 'failed' not in (folder / 'report.md').read_text()
 
 
-@pytest.mark.parametrize('processes', [2, 3])
-def test_the_same_command_several_times_divides_the_runs(tmp_path, processes):
+def test_the_same_command_three_times_divides_the_runs(tmp_path):
     """Each run is started once, by one of them; all end with the whole report, and no log has another's error."""
     _, expected = make(tmp_path, 'whole')
     root, words = tmp_path / 'root', ('-m', 'tests.helpers.studies_toy', tmp_path / 'launch.py')
-    several = [studies_toy.start(root, *words, TOY_SLEEP='0.3') for _ in range(processes)]
+    several = [studies_toy.start(root, *words, TOY_SLEEP='0.3') for _ in range(3)]
     ended = [runs.end_process(process) for process in several]
     for process in ended:
         assert process.returncode == 0, process.stdout.decode()
