@@ -8,8 +8,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from ml_collections import FrozenConfigDict
-
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.base import file_io
@@ -164,7 +162,7 @@ def check_inputs(folders: Iterable[Path]) -> None:
     checksum_of = functools.cache(data.checksum_of)
     for homes in map(trials, folders):
         config = training_load.config(homes[0])
-        outputs.check_inputs(homes, config, lambda options: checksum_of(FrozenConfigDict(options)))
+        outputs.check_inputs(homes, config, checksum_of)
 
 
 def lacking(folder: Path) -> list[str]:

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ml_collections import ConfigDict
+from ml_collections import ConfigDict, FrozenConfigDict
 from tensorboardX.event_file_writer import EventsWriter
 from tensorboardX.proto.event_pb2 import Event as TensorBoardEvent
 from tensorboardX.proto.event_pb2 import SessionLog
@@ -87,7 +87,7 @@ def read_began(folder: Path) -> dict[str, Any]:
 
 
 def check_inputs(
-    homes: Sequence[Path], config: ConfigDict, checksum_of: Callable[[ConfigDict], str] = data.checksum_of
+    homes: Sequence[Path], config: ConfigDict, checksum_of: Callable[[FrozenConfigDict], str] = data.checksum_of
 ) -> None:
     """Checks that the inputs that `config` names, and JAX's settings, are those that the trials began with.
 
@@ -96,7 +96,7 @@ def check_inputs(
     Args:
       homes: [R], folders of the trials.
       config: configuration, resolved.
-      checksum_of: computes the checksum of the data from `config.data`.
+      checksum_of: computes the checksum of the data from a frozen `config.data`.
 
     Raises:
       UserError: an input or a setting differs.
@@ -104,7 +104,7 @@ def check_inputs(
     if not (homes := [home for home in homes if (home / BEGAN).exists()]):
         return
     sources = {
-        'data': lambda: checksum_of(config.data),
+        'data': lambda: checksum_of(FrozenConfigDict(config.data)),
         'model.weights': lambda: experiment_lib.weights_hash(config.model.weights),
     }
     if file := config.data.partition_file:
