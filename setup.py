@@ -72,6 +72,8 @@ setup(
         'plots': ['matplotlib>=3.9,<4', *STUDIES],
         'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],
         'datasets': HUGGING_FACE,
+        # sqlalchemy and alembic: MLflow's database, which the skinny one comes without
+        'trackers': ['alembic>=1.13,<2', 'mlflow-skinny>=3,<4', 'sqlalchemy>=2,<3', 'wandb>=0.20,<1'],
         'prepare': ['tensorflow>=2.18'],
         # compilers for devices that are not there, each in an environment of its own (docs/devices.md)
         'preview-tpu': ['jax[tpu]>=0.10,<0.12'],

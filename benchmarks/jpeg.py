@@ -31,7 +31,7 @@ from semisfl_jax import data, runs
 from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.data import dataset
 from semisfl_jax.lab.studies import measures, spec, statistics
-from semisfl_jax.training import events, interrupt, loop
+from semisfl_jax.training import callbacks, interrupt, loop
 
 # 'all' leaves the clients a seventh of the images, which this method does not read; it has twice the steps per round
 ALL = {'algorithm': 'supervised_only', 'data.num_labeled': 7000, 'k_s': 40}
@@ -128,8 +128,7 @@ def main() -> None:
     for row, images in itertools.product(values.rows, IMAGES):
         config = configuration(row, values.seeds, values.rounds)
         folder = out / 'jpeg' / f'{row}-{images}-{config_lib.identity_hash(config_lib.resolve(config))[:8]}'
-        with events.console() as show:
-            loop.train(config, folder, show, interrupt.listen, given[images])
+        loop.train(config, folder, [callbacks.console()], interrupt.listen, given[images])
         finished = [runs.read_run(trial) for trial in runs.trials(folder)]
         accuracies[row, images] = {run.seed: measures.KINDS['late_accuracy'].read(run, None) for run in finished}
         write(accuracies, out)

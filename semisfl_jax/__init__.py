@@ -41,9 +41,8 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax.config.keys import flat
     from semisfl_jax.config.load import check_changes
     from semisfl_jax.core import clients, frequency, hparams, losses, queue, rng, sampling, teacher, trees, types
-    from semisfl_jax.training import diagnostics, interrupt, loop, memory, shapes
+    from semisfl_jax.training import callbacks, diagnostics, events, interrupt, loop, memory, shapes
     from semisfl_jax.training.checkpoint import commit
-    from semisfl_jax.training.events import console
     from semisfl_jax.training.experiment import Experiment
     from semisfl_jax.training.export import export
     from semisfl_jax.training.inputs import participation

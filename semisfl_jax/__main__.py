@@ -117,7 +117,7 @@ def _run(program: str, words: Sequence[str]) -> None:
             _train(command)
         else:
             from semisfl_jax.lab.studies import engine
-            from semisfl_jax.training.events import print_lines
+            from semisfl_jax.training.callbacks import print_lines
 
             engine.run(command.config[named], command.given, command.workdir, show=print_lines)
 
@@ -128,7 +128,7 @@ def _train(command: command_line.Command) -> None:
     from semisfl_jax.base import hosts
     from semisfl_jax.config import ignored_keys
     from semisfl_jax.training import loop
-    from semisfl_jax.training.events import console
+    from semisfl_jax.training.callbacks import bar, console
 
     config_lib.check(command.config)
     config = config_lib.resolve(command.config)
@@ -136,8 +136,7 @@ def _train(command: command_line.Command) -> None:
         print(f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     told = list(ignored_keys.warnings(command.config, command.given))
-    with console() as show:
-        loop.train_resolved(config, folder, show, interrupts=interrupt.listen, told=told)
+    loop.train_resolved(config, folder, [bar(), console()], interrupts=interrupt.listen, told=told)
 
 
 if __name__ == '__main__':

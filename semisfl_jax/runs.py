@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from semisfl_jax import algorithms, data
 from semisfl_jax import config as config_lib
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, shorten, warn
+from semisfl_jax.base.errors import UserError, count, shorten, warn
 from semisfl_jax.config import keys, schema
 from semisfl_jax.core.types import MODELS
 from semisfl_jax.costs import GIB
@@ -42,6 +42,7 @@ class Run(NamedTuple):
     score: Score = ACCURACY  # judges the run
     trivial_scores: Mapping[str, Mapping[str, float | None]] = MappingProxyType({})  # as in summary.json
     began: Mapping[str, Any] = MappingProxyType({})  # began.json, {} if there is none
+    stopped_early: str = ''  # why callbacks ended it before its last round, '' if they did not
 
     @property
     def eval_split(self) -> str:
@@ -179,7 +180,9 @@ def lacking(folder: Path) -> list[str]:
 
 
 def read_finished(folders: Sequence[Path]) -> list[Run]:
-    """Reads the finished runs that are in these folders, or below them; a warning names unfinished runs.
+    """Reads the finished runs that are in these folders, or below them.
+
+    Warnings name unfinished runs, which are left out, and those that stopped early.
 
     Raises:
       UserError: there is none.
@@ -192,7 +195,11 @@ def read_finished(folders: Sequence[Path]) -> list[Run]:
     ended = [folder for folder in all_ if (folder / 'summary.json').exists()] or all_
     if other := [str(folder) for folder in all_ if folder not in ended]:
         warn(f'left out, as they hold no finished run: {", ".join(other)}')
-    return [read_run(folder) for folder in ended]
+    runs = [read_run(folder) for folder in ended]
+    for run in runs:
+        if run.stopped_early:
+            warn(f'{run.folder} stopped early, after {count(max(run.table["round"]), "round")}: {run.stopped_early}')
+    return runs
 
 
 def read_run(folder: str | os.PathLike[str]) -> Run:
@@ -209,12 +216,13 @@ def read_run(folder: str | os.PathLike[str]) -> Run:
     # Only the rounds of the summary: a run that is being extended has more
     records = metrics.check_rounds(folder / 'metrics.jsonl', rounds, summary.get('metrics_sha256'))
     settings = {key: value for key, value in config.items() if key not in config_lib.INERT | {'seed'}}
-    settings['rounds'] = rounds
+    settings['rounds'] = config['rounds'] if 'stopped_early' in summary else rounds  # one that has grown has more
     trivial = summary.get('trivial_scores', {})
     began = outputs.read_began(folder) if (folder / outputs.BEGAN).exists() else {}
     seed = config['seed']
     job = str(folder.parent if folder.name == f'seed_{seed}' else folder)
-    return Run(folder, settings, seed, headline.output, rows(records, job, seed), headline.score, trivial, began)
+    table, stopped = rows(records, job, seed), summary.get('stopped_early', '')
+    return Run(folder, settings, seed, headline.output, table, headline.score, trivial, began, stopped)
 
 
 # Keys that name each input of a run; the first has the value '' if the run read none

@@ -24,6 +24,7 @@ from semisfl_jax.base.errors import UserError, count
 from semisfl_jax.config import command_line
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.training import checkpoint, checks, diagnostics, events, experiment, load, loop, metrics, outputs
+from semisfl_jax.training.callbacks import BEST
 
 
 def find(folder: Path, rerun: int = 0) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -46,8 +47,9 @@ def find(folder: Path, rerun: int = 0) -> Iterator[tuple[str, Callable[[], Any]]
     for home in homes:
         yield f'results in {home}', partial(_results, home)
         yield f'{home}/partition.npz', partial(_identity, home)
-        for number in checkpoint.rounds_saved(home / 'checkpoints'):
-            yield f'{home}/checkpoints/{number}', partial(_checkpoint, home, number)
+        for name in ('checkpoints', BEST):
+            for number in checkpoint.rounds_saved(home / name):
+                yield f'{home}/{name}/{number}', partial(_checkpoint, home, name, number)
         for number in diagnostics.rounds_written(home):
             yield f'{home}/diagnostics of round {number}', partial(diagnostics.load, home, number)
     if rerun:
@@ -74,20 +76,19 @@ def _identity(home: Path) -> checkpoint.Identity:
     return experiment.identity(load.config(home), split)
 
 
-def _checkpoint(home: Path, number: int) -> None:
-    """Checks one checkpoint of a trial."""
-    if fault := checkpoint.check(home / 'checkpoints', number, _identity(home)):
+def _checkpoint(home: Path, name: str, number: int) -> None:
+    """Checks one checkpoint of a trial, in its folder `name`."""
+    if fault := checkpoint.check(home / name, number, _identity(home)):
         raise UserError(f'{fault}; restore it from a copy')
 
 
 def _rerun(config: ConfigDict, homes: Sequence[Path]) -> None:
     """Trains the first rounds again, and compares their numbers with those written."""
     written = [metrics.check_rounds(home / 'metrics.jsonl', config.rounds) for home in homes]
-    done: list[events.Event] = []
-    loop.train_resolved(config, None, done.append)
-    for records in (event.records for event in done if isinstance(event, events.RoundDone)):
-        for home, before, now in zip(homes, written, records, strict=True):
-            old = before[now['round'] - 1]
+    done: events.Lines = {}
+    loop.train_resolved(config, None, [lambda event: done.update(getattr(event, 'lines', {}))])
+    for home, before, after in zip(homes, written, done.values(), strict=True):
+        for old, now in zip(before, after, strict=True):
             for key in sorted(old.keys() & now.keys() - {*checks.TIMES}):  # the last round is always evaluated
                 if old[key] != now[key]:
                     raise UserError(f'in round {now["round"]} of {home}, {key} was {old[key]} and is {now[key]} here')

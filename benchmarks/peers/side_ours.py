@@ -22,9 +22,8 @@ def main() -> None:
 
     def listen(event: events.Event) -> None:
         if isinstance(event, events.RoundDone):
-            number = event.records[0]['round']
-            task.done(number)
-            if number == rounds and not weights:
+            task.done(event.round)
+            if event.round == rounds and not weights:
                 request.signum = NO_SIGNAL
 
     @contextmanager
@@ -32,7 +31,7 @@ def main() -> None:
         yield request
 
     with suppress(interrupt.Stopped):
-        result = sfl.train(config, on_event=listen, interrupts=stop)
+        result = sfl.train(config, callbacks=[listen], interrupts=stop, bar=False)
         task.save(problem.flat(result.state.student), weights)
 
 

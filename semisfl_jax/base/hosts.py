@@ -203,9 +203,9 @@ def check_same(what: str, values: Sequence[Any]) -> None:
                 raise UserError(f'{what} differ from those of process 0 ({value}, not {other}); make them the same')
 
 
-def largest(number: int) -> int:
-    """Returns the largest `number` of all processes."""
-    return int(np.max(multihost_utils.process_allgather(np.int32(number))))
+def largest(numbers: Sequence[int]) -> list[int]:
+    """Returns for each of some numbers the largest of all processes."""
+    return np.max(multihost_utils.process_allgather(np.array([numbers], np.int32)), axis=0).ravel().tolist()
 
 
 def _gather(text: str) -> list[str]:

@@ -44,6 +44,8 @@ def check(config: ConfigDict) -> None:
             check_value(key, field, value)
     method = algorithms.get(flat['algorithm'])
     _refuse(_faults_of_seeds(flat['seed'], flat['seeds']))
+    for name in {*flat['trackers']} - {*schema.TRACKERS}:
+        raise UserError(f'config.trackers: {name!r} is unknown; {use_one_of(str(name), schema.TRACKERS)}')
     augment.check(augment.AugmentOptions(**config.augment))
     _refuse(_faults_of_sizes(flat))
     _refuse(_faults_of_processes(flat))

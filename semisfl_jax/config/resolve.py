@@ -17,6 +17,7 @@ from semisfl_jax.core import hparams as hparams_lib
 INERT = frozenset(
     {
         *('rounds', 'checkpoint_every', 'checkpoints_kept', 'diagnostics_every', 'compilation_cache', 'official_keys'),
+        'trackers',
         *('data.data_dir', 'data.cache_dir', 'data.residency'),
         *('parallel.coordinator', 'parallel.num_processes', 'parallel.process_id'),
     }

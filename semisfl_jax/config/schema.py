@@ -14,6 +14,7 @@ from semisfl_jax import algorithms, augment, costs, data, models
 from semisfl_jax.base.keys import declared, key
 from semisfl_jax.core import frequency, hparams
 
+TRACKERS = ('tensorboard', 'wandb', 'mlflow')
 AUTO = 'auto'  # leaves a key to the method, or to the machine
 LARGEST_SEED = 2**32 - 1
 
@@ -42,10 +43,12 @@ class Run:
     eval_every: int = key(10, at_least=1, help='rounds between evaluations; the last round is always evaluated')
     eval_batch_size: int = key(500, at_least=1, help='images at a time in an evaluation')
     checkpoint_every: int = key(50, at_least=1, help='rounds between checkpoints; the last round is always saved')
-    checkpoints_kept: int = key(2, at_least=1, help='newest checkpoints to keep; with several seeds, at least 2 of '
-        'each')
+    checkpoints_kept: int = key(2, at_least=1, help='newest checkpoints to keep')
     diagnostics_every: int = key(0, at_least=0, help='rounds between files in diagnostics/: pseudo-labels per class '
         'and client, queue, teacher-student gap; also after the last round; 0: none. Does not affect the run')
+    trackers: tuple[str, ...] = key(('tensorboard',), added=True, help="where a run with a folder also writes its "
+        "metrics, of 'tensorboard', 'wandb' and 'mlflow', which take server and project from their own environment "
+        'variables; (): nowhere')
     precision: str = key('tf32', choices=('float32', 'tf32', 'bfloat16'), help='of arithmetic; weights stay float32. '
         'tf32: float32 with products in TensorFloat-32 if the device supports it (GPUs since Ampere; a CPU uses '
         'float32) | bfloat16: of activations')

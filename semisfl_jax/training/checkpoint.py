@@ -41,11 +41,11 @@ class Identity(NamedTuple):
 
 
 class Restored(NamedTuple):
-    """The checkpoints of R trials after the same round."""
+    """A checkpoint."""
 
     round: int  # rounds completed
-    states: list[Any]  # [R], structured as the template, leaves on the host
-    notes: list[Any]  # [R], as passed to `save`
+    state: Any  # structured as the template, leaves on the host
+    notes: Any  # as passed to `save`
 
 
 def rounds_saved(folder: Path) -> list[int]:
@@ -101,12 +101,11 @@ def save(folder: Path, round_number: int, state: Any, identity: Identity, notes:
         shutil.rmtree(folder / str(number))
 
 
-def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identity]) -> Restored | None:
-    """Restores the newest round for which every trial has a usable checkpoint.
+def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identity]) -> list[Restored] | None:
+    """Restores the newest usable checkpoint of every trial, which need not be of the same round.
 
-    Trials are saved one after another, so a kill may leave the last ones a save behind. Checkpoints that are damaged,
-    or belong to another round or run, are skipped with a warning. Another warning lists packages whose versions differ
-    from those that made the checkpoint.
+    Checkpoints that are damaged, or belong to another round or run, are skipped with a warning. Another warning lists
+    packages whose versions differ from those that made the checkpoints.
 
     Args:
       folders: [R], one per trial.
@@ -114,35 +113,40 @@ def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identit
       identities: [R], the run that each checkpoint must belong to.
 
     Returns:
-      The checkpoints of all trials, or None if a trial has none at all.
+      The checkpoints [R], or None if a trial has none at all.
 
     Raises:
-      UserError: no round has a usable checkpoint of every trial.
+      UserError: a trial has no usable one.
     """
-    saved = [rounds_saved(folder) for folder in folders]
-    if not all(saved):
+    if not all(map(rounds_saved, folders)):
         return None
-    unfit: list[str] = []
-    for number in sorted(set.intersection(*map(set, saved)), reverse=True):
-        paths = [folder / str(number) for folder in folders]
-        states, abouts, faults = zip(*map(_read, paths, [template] * len(paths), identities), strict=True)
-        if not any(faults):
-            for passed_over in unfit:
-                warn(f'a checkpoint is passed over: {passed_over}')
-            old, new = abouts[0]['versions'], installed_versions()
-            if names := sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name)):
-                differing = [f'{name} {old.get(name, "unknown")} (now {new.get(name, "unknown")})' for name in names]
-                warn(
-                    f'the checkpoint of round {number} in {folders[0]} was made with {", ".join(differing)}; '
-                    'later rounds may differ in their last digits from those of an uninterrupted run'
-                )
-            return Restored(number, list(states), [about['notes'] for about in abouts])
-        unfit += [f'{path}: {fault}' for path, fault in zip(paths, faults, strict=True) if fault]
-    reason = '; '.join(unfit) or f'rounds {saved}, of which no one has a checkpoint of every trial'
-    raise UserError(
-        f'no checkpoint in {", ".join(map(str, folders))} can be used ({reason}); restore one from a copy, or start '
-        'in another --workdir'
-    )
+    restored, differing = [], dict[str, str]()
+    for folder, identity in zip(folders, identities, strict=True):
+        faults = []
+        for number in reversed(rounds_saved(folder)):
+            state, about, fault = _read(folder / str(number), template, identity)
+            if not fault:
+                restored.append(Restored(number, state, about['notes']))
+                old, new = about['versions'], installed_versions()
+                names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+                differing |= {
+                    f'{name} {old.get(name, "unknown")} (now {new.get(name, "unknown")})': '' for name in names
+                }
+                break
+            faults.append(f'{folder}/{number}: {fault}')
+        else:
+            raise UserError(
+                f'no checkpoint in {folder} can be used ({"; ".join(faults)}); restore one from a copy, or start in '
+                'another --workdir'
+            )
+        for fault in faults:
+            warn(f'a checkpoint is passed over: {fault}')
+    if differing:
+        warn(
+            f'the checkpoints in {folders[0]} were made with {", ".join(differing)}; later rounds may differ in their '
+            'last digits from those of an uninterrupted run'
+        )
+    return restored
 
 
 def read(folder: Path, round_number: int, template: Any, identity: Identity) -> Any:

@@ -1,6 +1,6 @@
 """Exports a model that a run saved: weights and a program, which predict without this package.
 
-    semisfl export RUN OUT [--model=NAME] [--round=N] [--import=FILE.py]
+    semisfl export RUN OUT [--model=NAME] [--round=N | --best] [--import=FILE.py]
 
 OUT, a new folder, gets the weights (weights.safetensors), the program from images to logits (program.jax, made by
 jax.export for CPU, CUDA and TPU and for any number of images), what a caller must know (model.json: shape of the
@@ -9,7 +9,8 @@ JAX, NumPy and flatbuffers.
 
 RUN is the folder of a run of one seed; of several, its seed_N. NAME is an output of the run, such as teacher or
 student, or one of its dense tasks; by default the one that judges the method. N is a round that has a checkpoint; by
-default the last. If a method, model or data set is yours, --import runs the file that registers it.
+default the last; --best takes the one that `callbacks.keep_best` kept. If a method, model or data set is yours,
+--import runs the file that registers it.
 """
 
 import os
@@ -50,7 +51,10 @@ outputs = predict(weights, images)  # images [N, H, W, C] uint8, 0 to 255, as mo
 
 
 def export(
-    folder: str | os.PathLike[str], out: str | os.PathLike[str], model: str = '', round_number: int | None = None
+    folder: str | os.PathLike[str],
+    out: str | os.PathLike[str],
+    model: str = '',
+    round_number: int | str | None = None,
 ) -> dict[str, Any]:
     """Exports a model of a run; see the text of this module.
 
@@ -58,7 +62,7 @@ def export(
       folder: of a run of one seed.
       out: the folder to write, which is new or empty.
       model: an output of `Trained.predict`; '' for the one that judges the method.
-      round_number: of a checkpoint; None: the last one.
+      round_number: of a checkpoint, or 'best', as in `load_trained`; None: the last one.
 
     Returns:
       The content of model.json.
@@ -187,18 +191,19 @@ def card(described: Mapping[str, Any]) -> str:
     )
 
 
-def run(folders: list[Path], model: str = '', round: int = 0) -> None:
+def run(folders: list[Path], model: str = '', round: int = 0, best: bool = False) -> None:
     """Exports a model, and prints the files.
 
     Args:
       folders: of the run, and the one to write.
       model: name of an output, '' for the one that judges the method.
       round: number of a round, 0 for the last one saved.
+      best: whether to take the checkpoint in best/ instead.
 
     Raises:
       UserError: as `export`, or there are not two folders.
     """
     if len(folders) != 2:
         raise UserError(f'{len(folders)} folders are named; write semisfl export RUN OUT')
-    described = export(folders[0], folders[1], model, round or None)
+    described = export(folders[0], folders[1], model, load.BEST if best else round or None)
     print(f'{described["output"]} of round {described["round"]}, with its README.md, in {folders[1]}')

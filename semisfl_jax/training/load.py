@@ -18,6 +18,7 @@ from semisfl_jax.config import keys
 from semisfl_jax.core import frequency, rng
 from semisfl_jax.training import checkpoint, diagnostics, metrics, outputs
 from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training.callbacks import BEST
 from semisfl_jax.training.experiment import Experiment, compile_with
 from semisfl_jax.training.metrics import Records
 
@@ -106,13 +107,14 @@ def _has_encoder(folder: Path) -> bool:
         return False
 
 
-def state(folder: Path, built: Experiment, round_number: int | None = None) -> tuple[int, Any]:
+def state(folder: Path, built: Experiment, round_number: int | str | None = None) -> tuple[int, Any]:
     """Reads the state of a run of one seed after a round.
 
     Args:
       folder: folder of the run.
       built: its experiment.
-      round_number: a round that was saved, 0 for the initial state; None: the last one saved.
+      round_number: a round that was saved, 0 for the initial state; None: the last one saved; 'best': the one that
+        `callbacks.keep_best` kept.
 
     Returns:
       The round and the state.
@@ -124,14 +126,15 @@ def state(folder: Path, built: Experiment, round_number: int | None = None) -> t
         if (weights := config(folder).model.weights) != built.config.model.weights:
             raise UserError(f"{folder} began with config.model.weights='{weights}', which is gone or has changed")
         return 0, jax.jit(built.algorithm.init)(built.key)
-    saved = checkpoint.rounds_saved(folder / 'checkpoints')
-    number = saved[-1] if saved and round_number is None else round_number
+    kept = folder / (BEST if round_number == BEST else 'checkpoints')
+    saved = checkpoint.rounds_saved(kept)
+    number = saved[-1] if saved and round_number in (None, BEST) else round_number
     if number not in saved:
         available = f'it has those of rounds {", ".join(map(str, saved))}' if saved else 'it has none'
-        raise UserError(f'{folder} has no checkpoint of round {number or "1 or later"}: {available}')
+        raise UserError(f'{kept} has no checkpoint of round {number or "1 or later"}: {available}')
     template = {'algorithm': built.state_shapes, 'frequency': frequency.init(built.frequency)}
     identity = experiment_lib.identity(config(folder), built.partition)
-    return number, checkpoint.read(folder / 'checkpoints', number, template, identity)['algorithm']
+    return number, checkpoint.read(kept, number, template, identity)['algorithm']
 
 
 class Trained:
@@ -220,12 +223,13 @@ class Trained:
         return compile_with(self.config)(self._built.algorithm.predict)
 
 
-def load_trained(folder: str | os.PathLike[str], round_number: int | None = None) -> Trained:
+def load_trained(folder: str | os.PathLike[str], round_number: int | str | None = None) -> Trained:
     """Loads the models that a run saved, on one device, from its folder alone, which is not modified.
 
     Args:
       folder: of a run of one seed; of several, its seed_N.
-      round_number: of a checkpoint, or 0 for the initial models; None: the last one.
+      round_number: of a checkpoint, or 0 for the initial models; None: the last one; 'best': the one that
+        `callbacks.keep_best` kept.
 
     Returns:
       The models.
@@ -240,7 +244,7 @@ def load_trained(folder: str | os.PathLike[str], round_number: int | None = None
 
 
 class Result:
-    """The result of a run; `summary` is the content of summary.json.
+    """The result of a run, which prints as its final message; `summary` is the content of summary.json.
 
     With several seeds, arrays have a leading axis of trials, and the state is a list. It can be pickled, as a pool of
     processes does.
@@ -265,19 +269,22 @@ class Result:
         self.summary = summary
         self._records, self._states, self._homes = records, states, homes
 
+    def __repr__(self) -> str:
+        return metrics.final_message(self.summary, None)
+
     @functools.cached_property
     def metrics(self) -> dict[str, np.ndarray]:
         """The entries of metrics.jsonl over T rounds, {name: [T]} or {name: [R, T]}; NaN where there is none."""
         records = self._records or hosts.from_first(lambda: [self._read(home) for home in self._homes])
-        arrays = list(map(metrics.as_arrays, records))
+        most = max(map(len, records))  # some may have stopped early
+        arrays = [metrics.as_arrays([*lines, *[{}] * (most - len(lines))]) for lines in records]
         if 'trials' not in self.summary:
             return arrays[0]
         return {name: np.stack([columns[name] for columns in arrays]) for name in arrays[0]}
 
     def _read(self, home: Path) -> Records:
-        rounds = self.summary['rounds']
-        checksum = (outputs.finished(home, rounds) or {}).get('metrics_sha256')
-        return metrics.check_rounds(home / 'metrics.jsonl', rounds, checksum)
+        ended = outputs.finished(home, 0) or self.summary
+        return metrics.check_rounds(home / 'metrics.jsonl', ended['rounds'], ended.get('metrics_sha256'))
 
     @functools.cached_property
     def state(self) -> Any:

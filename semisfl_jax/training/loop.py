@@ -6,12 +6,14 @@ when restarted, it resumes from its last checkpoint and writes the same outputs 
 Several processes may compute one run (`hosts`): all execute this loop in lockstep, and process 0 writes and reports.
 """
 
+import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -26,7 +28,19 @@ from semisfl_jax.base.errors import warn
 from semisfl_jax.config import ignored_keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import frequency
-from semisfl_jax.training import checks, diagnostics, evaluation, events, inputs, interrupt, memory, metrics, outputs
+from semisfl_jax.training import callbacks as callbacks_lib
+from semisfl_jax.training import (
+    checks,
+    diagnostics,
+    evaluation,
+    events,
+    inputs,
+    interrupt,
+    memory,
+    metrics,
+    outputs,
+    trackers,
+)
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training.checkpoint import installed_versions
 from semisfl_jax.training.describe import describe
@@ -38,22 +52,25 @@ from semisfl_jax.training.load import Result
 def train(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
-    on_event: events.Listener | None = None,
+    callbacks: Sequence[events.Callback] = (),
     interrupts: Callable[[], AbstractContextManager[interrupt.Request]] = interrupt.ignore,
     dataset: data.Dataset | None = None,
+    bar: bool = True,
 ) -> Result:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
-    It logs only warnings and prints nothing; the command's listener is `training.events.console`.
+    It logs warnings, and prints nothing but a progress bar; `callbacks.console` prints what the command does.
 
     Args:
       config: a configuration, as `get_config` returns it.
       folder: the output folder, from which an interrupted run resumes. None writes no files and saves no checkpoints.
-      on_event: called in process 0 with everything that the run reports, see `training.events`.
+      callbacks: called in process 0 with everything that the run reports, in turn, see `events`; those of the package
+        are in `callbacks`. If they stop the run early, the same call without them goes on.
       interrupts: a block around the rounds that may ask to stop after the current one, such as `interrupt.listen`,
         with which Ctrl-C, or the stop button of a notebook, saves the state first.
       dataset: data in memory, from `data.from_arrays`, in place of those that `config.data` names. `data.name` and, if
         they have clients, `federation.partition` and `num_clients` follow. Resuming takes the same data again.
+      bar: whether to show a progress bar, in a terminal or notebook.
 
     Returns:
       The result; if an earlier call finished the run, it is read from `folder`.
@@ -67,14 +84,15 @@ def train(
     full = experiment_lib.with_data(config, dataset)
     config_lib.check(full)
     told = list(ignored_keys.warnings(full, ignored_keys.changed(config)))
-    return train_resolved(config_lib.resolve(full), folder, on_event, interrupts, told, dataset)
+    shown = [callbacks_lib.bar()] if bar else []
+    return train_resolved(config_lib.resolve(full), folder, [*shown, *callbacks], interrupts, told, dataset)
 
 
 @memory.explained()
 def train_resolved(
     config: ConfigDict,
     folder: str | os.PathLike | None = None,
-    on_event: events.Listener | None = None,
+    callbacks: Sequence[events.Callback] = (),
     interrupts: Callable[[], AbstractContextManager[interrupt.Request]] = interrupt.ignore,
     told: Sequence[str] = (),
     dataset: data.Dataset | None = None,
@@ -84,7 +102,7 @@ def train_resolved(
     Args:
       config: configuration, resolved.
       folder: as in `train`.
-      on_event: as in `train`.
+      callbacks: as in `train`.
       interrupts: as in `train`.
       told: warnings, given once all is built.
       dataset: as in `train`.
@@ -96,18 +114,27 @@ def train_resolved(
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     devices = count_devices(config)  # first: once JAX is in use, a CPU cannot be divided
     if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config, dataset))):
-        hosts.on_first(lambda: on_event and on_event(events.Finished(finished, folder, earlier=True)))
+        hosts.on_first(lambda: [call(events.Finished(finished, folder, earlier=True)) for call in callbacks])
         return Result(finished, homes=outputs.trial_folders(folder, config))
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
     trials = _build_trials(config, folder, dataset)
     driver = Driver(trials, config.parallel.trials, devices)
     outlet = outputs.RunFolder(folder, config, trials) if folder else None
-    run = Run(driver, trials, config, outlet, [on_event] if on_event else [])
-    run.emit(events.Described(describe(trials, devices), folder))
-    hosts.on_first(lambda: list(map(warn, (*told, *inputs.warnings(trials)))))
-    with interrupts() as request:
-        return _train(run, request)
+    if outlet:
+        configs = {trial.config.seed: trial.config for trial in trials}
+        tracked = [trackers.tracker(name, outlet.path, outlet.by_seed, configs) for name in config.trackers]
+        callbacks = [*tracked, *callbacks]
+    run = Run(driver, trials, config, outlet, callbacks, {})
+    try:
+        run.emit(events.Described(describe(trials, devices), folder, config.rounds, trials[0].headline))
+        hosts.on_first(lambda: list(map(warn, (*told, *inputs.warnings(trials)))))
+        with interrupts() as request:
+            return _train(run, request)
+    finally:
+        if hosts.first():  # alone: the other processes may have failed
+            for call in callbacks:
+                call(events.Ended())
 
 
 @machine.gc_paused()
@@ -139,7 +166,13 @@ class Run(NamedTuple):
     trials: Sequence[Experiment]  # [R]
     config: ConfigDict  # resolved
     folder: outputs.RunFolder | None
-    listeners: list[events.Listener]
+    callbacks: Sequence[events.Callback]
+    wishes: dict[int, str]  # {seed: why it should stop}, as callbacks have answered so far; in process 0
+
+    @property
+    def seeds(self) -> list[int]:
+        """Seeds of the trials, [R]."""
+        return [trial.config.seed for trial in self.trials]
 
     @property
     def places(self) -> list[tuple[str, Path | None]]:
@@ -148,8 +181,22 @@ class Run(NamedTuple):
         return list(zip(names, self.folder.homes if self.folder else [None] * len(names), strict=True))
 
     def emit(self, event: events.Event) -> None:
-        """Reports an event in process 0, where an error ends all processes."""
-        hosts.on_first(lambda: [listen(event) for listen in self.listeners])
+        """Reports an event in process 0, where an error ends all processes, and notes who should stop."""
+
+        def call_all() -> None:
+            for call in self.callbacks:
+                self.wishes.update(events.wishes(event, call(event)))
+
+        hosts.on_first(call_all)
+
+
+class Parked(NamedTuple):
+    """A trial whose rounds are computed, as it is part of the program, but not counted."""
+
+    round: int  # rounds completed
+    state: Any
+    controller: frequency.FrequencyState
+    stopped: bool  # else it has resumed from a later round than others, and counts again from there
 
 
 class LoopState(NamedTuple):
@@ -160,6 +207,21 @@ class LoopState(NamedTuple):
     controllers: list[frequency.FrequencyState]  # [R], of K_s
     records: list[metrics.Records]  # [R], so far
     checksums: list[str]  # [R], of the records, by `metrics.chain`
+    parked: Mapping[int, Parked] = MappingProxyType({})  # by index of the trial
+
+    @property
+    def counted(self) -> list[int]:
+        """Indices of the trials that are not parked."""
+        return [r for r in range(len(self.records)) if r not in self.parked]
+
+    def tree(self, r: int, states: Sequence[Any]) -> dict[str, Any]:
+        """Returns what a checkpoint of a trial holds, given the states [R]."""
+        return {'algorithm': states[r], 'frequency': self.controllers[r]}
+
+    def goes_on(self, rounds: int) -> bool:
+        """Returns whether a trial needs another of `rounds` in total."""
+        waiting = any(not parked.stopped and parked.round < rounds for parked in self.parked.values())
+        return self.round < rounds and (bool(self.counted) or waiting)
 
 
 class Programs(NamedTuple):
@@ -174,36 +236,42 @@ class Programs(NamedTuple):
 
 
 def _train(run: Run, request: interrupt.Request) -> Result:
-    """Trains up to the last round."""
+    """Trains up to the last round, or until all trials have stopped early."""
     config, driver, folder = run.config, run.driver, run.folder
     progress = _start(run)
+    if progress.parked and not progress.goes_on(config.rounds):
+        assert folder  # trials are parked, so they have resumed
+        completed = list(map(len, progress.records))
+        if summary := hosts.from_first(lambda: outputs.read_early(folder.path, completed)):
+            run.emit(events.Finished(summary, folder.path, earlier=True))
+            return Result(summary, homes=folder.homes)
     stream = driver.inputs(progress.round)
     upcoming = next(stream)
     programs = _compile(run, progress, upcoming)
-    if signum := hosts.largest(request.signum):
+    if signum := hosts.largest([request.signum])[0]:
         raise interrupt.Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
     with ExitStack() as stack:
         if folder:
-            writer = folder.writer(progress.round)
+            writer = folder.writer(list(map(len, progress.records)))
             if write := hosts.on_first(lambda: stack.enter_context(writer)):
-                run = run._replace(listeners=[write, *run.listeners])
-        run.emit(events.Started(progress.round, config.rounds, run.trials[0].headline))
-        for index in range(progress.round, config.rounds):
-            start, clients = time.monotonic(), upcoming.clients
+                run = run._replace(callbacks=[write, *run.callbacks])
+        run.emit(events.Started(progress.round))
+        while progress.goes_on(config.rounds):
+            index, clients, start = progress.round, upcoming.clients, time.monotonic()
             state, measured = programs.round(*driver.arguments(progress.state, progress.controllers, upcoming))
             if index + 1 < config.rounds:
                 upcoming = next(stream)  # gathered while the device computes
             controllers, values = driver.finish(index, progress.controllers, state, measured, clients)
             seconds = time.monotonic() - start
-            progress = _report(run, programs, progress, state, values, clients, seconds)
-            progress = progress._replace(controllers=controllers)
-            _save(run, progress, request)
+            progress = _report(run, programs, progress, state, controllers, values, clients, seconds)
+            progress = _save(run, programs, progress, request)
         summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
         if folder:
             hosts.on_first(lambda: folder.write_summaries(summaries, run_summary))
     hosts.on_first(lambda: list(map(warn, inputs.warnings_after(config.pre_rounds, progress.records))))
     run.emit(events.Finished(run_summary, folder.path if folder else None, earlier=False))
-    return Result(run_summary, progress.records, driver.split(progress.state))
+    states = dict(enumerate(driver.split(progress.state))) | {r: each.state for r, each in progress.parked.items()}
+    return Result(run_summary, progress.records, list(states.values()))
 
 
 @machine.gc_paused()
@@ -220,11 +288,35 @@ def _start(run: Run) -> LoopState:
         inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in run.trials]
         states = [begin(trial.key) for begin, trial in zip(inits, run.trials, strict=True)]
         return LoopState(0, driver.stack(states), [controller] * len(states), [[] for _ in states], [''] * len(states))
-    (number, trees, _), records = resumed
-    run.emit(events.Resumed(number))
-    states = [core.clients.replicate(first.mesh, jax.tree.map(jnp.array, tree['algorithm'])) for tree in trees]
-    controllers = [tree['frequency'] for tree in trees]
-    return LoopState(number, driver.stack(states), controllers, records, list(map(metrics.chained, records)))
+    restored, records = resumed
+    numbers = [each.round for each in restored]
+    run.emit(events.Resumed(min(numbers), dict(zip(run.seeds, records, strict=True))))
+    _, wishes = _requests(run, records)
+    stops = [wish and number < run.config.rounds for wish, number in zip(wishes, numbers, strict=True)]
+    start = min((number for number, stop in zip(numbers, stops, strict=True) if not stop), default=max(numbers))
+    states = [core.clients.replicate(first.mesh, jax.tree.map(jnp.array, each.state['algorithm'])) for each in restored]
+    controllers = [each.state['frequency'] for each in restored]
+    parked = {
+        r: Parked(number, states[r], controllers[r], stops[r])
+        for r, number in enumerate(numbers)
+        if stops[r] or number > start
+    }
+    some = numbers.index(start)  # what is computed in the place of those that are parked
+    states = [states[some if r in parked else r] for r in range(len(states))]
+    controllers = [controllers[some if r in parked else r] for r in range(len(states))]
+    checksums = list(map(metrics.chained, records))
+    return LoopState(start, driver.stack(states), controllers, records, checksums, parked)
+
+
+def _requests(run: Run, records: Sequence[metrics.Records], signum: int = 0) -> tuple[int, list[bool]]:
+    """Agrees with the other processes: a signal that one has received, and which trials stop, [R].
+
+    These are those whose last line in `records` has an evaluation, and that callbacks wish to stop.
+    """
+    key = run.trials[0].headline.key
+    wishes = [seed in run.wishes and key in lines[-1] for seed, lines in zip(run.seeds, records, strict=True)]
+    signum, *stops = hosts.largest([signum, *wishes])
+    return signum, list(map(bool, stops))
 
 
 @machine.gc_paused()
@@ -270,62 +362,101 @@ def _report(
     programs: Programs,
     progress: LoopState,
     state: Any,
+    controllers: list[frequency.FrequencyState],
     measured: list[dict[str, Any]],
     clients: Sequence[costs.Clients | None],
     seconds: float,
 ) -> LoopState:
-    """Checks, evaluates and reports the round after `progress`; `measured` and `clients` are lists [R]."""
-    config, trials, number = run.config, run.trials, progress.round + 1
+    """Checks, evaluates and reports the round after `progress`; `controllers`, `measured` and `clients` are [R]."""
+    config, trials, number, counted = run.config, run.trials, progress.round + 1, progress.counted
     k_s = [int(controller.k_s) for controller in progress.controllers]
-    for place, values, participants in zip(run.places, measured, clients, strict=True):
-        checks.check_losses(*place, number, values, participants)
+    for r in counted:
+        checks.check_losses(*run.places[r], number, measured[r], clients[r])
 
+    states = functools.cache(lambda: run.driver.split(state))
     last = number == config.rounds
     diagnose = programs.diagnose if last or number % (config.diagnostics_every or 1) == 0 else None
     scores: list[evaluation.Scores] = [{} for _ in trials]
-    if last or diagnose or number % config.eval_every == 0:
-        states = run.driver.split(state)
-        if last or number % config.eval_every == 0:
-            scores = [evaluate(each) for evaluate, each in zip(programs.evaluate, states, strict=True)]
-            for values, loss, each in zip(measured, programs.global_loss, states, strict=False):
-                values[tasks.GLOBAL_LOSS] = np.float32(loss(each))
-        if diagnose:
-            arrays = [diagnose(trials[r], states[r], number, k_s[r]) for r in range(len(trials))]
-            run.emit(events.Diagnosed(number, arrays))
+    if last or number % config.eval_every == 0:
+        for r in counted:
+            scores[r] = programs.evaluate[r](states()[r])
+            if programs.global_loss:
+                measured[r][tasks.GLOBAL_LOSS] = np.float32(programs.global_loss[r](states()[r]))
+    if diagnose:
+        arrays = {run.seeds[r]: diagnose(trials[r], states()[r], number, k_s[r]) for r in counted}
+        run.emit(events.Diagnosed(number, arrays))
 
     images = sum(map(inputs.images_per_round, trials, clients, k_s, measured))
-    lines = progress.records
-    records = [
-        metrics.make_record(trials[r], number, k_s[r], measured[r], scores[r], clients[r], lines[r], seconds, images)
-        for r in range(len(trials))
-    ]
-    run.emit(events.RoundDone(records))
-    for earlier, record in zip(lines, records, strict=True):
-        earlier.append(record)  # in place: copies of all lines in every round would add up
-    checksums = list(map(metrics.chain, progress.checksums, records))
-    return progress._replace(round=number, state=state, checksums=checksums)
+    records, checksums = progress.records, [*progress.checksums]
+    for r in counted:
+        values = measured[r], scores[r], clients[r], records[r]
+        record = metrics.make_record(trials[r], number, k_s[r], *values, seconds, images)
+        records[r].append(record)  # in place: copies of all lines in every round would add up
+        checksums[r] = metrics.chain(checksums[r], record)
+    progress = progress._replace(round=number, state=state, controllers=controllers, checksums=checksums)
+
+    def save(seed: int, name: str) -> None:
+        r = run.seeds.index(seed)
+        if run.folder:
+            run.folder.save(name, number, {r: progress.tree(r, states())}, checksums, 1)
+
+    lines = {run.seeds[r]: records[r] for r in counted}
+    run.emit(events.RoundDone(number, lines, lambda seed: states()[run.seeds.index(seed)], save))
+    return progress
 
 
-def _save(run: Run, progress: LoopState, request: interrupt.Request) -> None:
-    """Saves the state if it is due; a request to stop before the last round also saves it, and ends the run."""
-    number, last = progress.round, progress.round == run.config.rounds
-    signum = 0 if last else hosts.largest(request.signum)
-    if last or signum or number % run.config.checkpoint_every == 0:
+def _save(run: Run, programs: Programs, progress: LoopState, request: interrupt.Request) -> LoopState:
+    """Saves the state if it is due or something is to stop, and parks the trials that stop early.
+
+    Raises:
+      Stopped: on a request to stop before the last round.
+    """
+    config, folder, number = run.config, run.folder, progress.round
+    last, counted = number == config.rounds, progress.counted
+    signum, wishes = (0, []) if last else _requests(run, progress.records, request.signum)
+    stopping = [r for r in counted if wishes and wishes[r]]
+    if last or signum or stopping or number % config.checkpoint_every == 0:
         states = run.driver.split(progress.state)
-        for place, state in zip(run.places, states, strict=True):
-            checks.check_weights(*place, number, state)
-        run.emit(events.Snapshot(number, states, progress.controllers, progress.checksums))
+        for r in counted:
+            checks.check_weights(*run.places[r], number, states[r])
+        if folder:
+            trees = {r: progress.tree(r, states) for r in counted}
+            hosts.on_first(
+                lambda: folder.save('checkpoints', number, trees, progress.checksums, config.checkpoints_kept)
+            )
     if signum:
-        advice = 'the same command resumes from there' if run.folder else 'nothing is saved without a folder'
+        advice = 'the same command resumes from there' if folder else 'nothing is saved without a folder'
         raise interrupt.Stopped(f'stopped after round {number}; {advice}', signum)
+    if stopping:
+        new = {r: Parked(number, states[r], progress.controllers[r], True) for r in stopping}
+        progress = progress._replace(parked={**progress.parked, **new})
+        if folder and progress.goes_on(config.rounds):  # else all summaries are about to be written
+            folder.write_summaries({r: _summarize_trial(run, programs, progress, r) for r in stopping})
+    return _take_back(run, progress)
 
 
-def _summarize(run: Run, programs: Programs, progress: LoopState) -> tuple[list[dict[str, Any]], dict[str, Any]]:
+def _take_back(run: Run, progress: LoopState) -> LoopState:
+    """Counts trials again that have resumed from the round that the others have reached now."""
+    back = {r: each for r, each in progress.parked.items() if not each.stopped and each.round == progress.round}
+    if not back:
+        return progress
+    states, controllers = run.driver.split(progress.state), [*progress.controllers]
+    for r, each in back.items():
+        states[r], controllers[r] = each.state, each.controller
+    parked = {r: each for r, each in progress.parked.items() if r not in back}
+    return progress._replace(state=run.driver.stack(states), controllers=controllers, parked=parked)
+
+
+def _summarize_trial(run: Run, programs: Programs, progress: LoopState, r: int) -> dict[str, Any]:
+    """Returns the summary of a trial, in process 0."""
+    values = progress.records[r], progress.checksums[r], programs.trivial_scores[r], programs.seconds
+    stopped = run.wishes[run.seeds[r]] if r in progress.parked and progress.parked[r].stopped else ''
+    return file_io.seal(metrics.summarize_trial(run.trials[r], *values, len(run.trials), stopped))
+
+
+def _summarize(run: Run, programs: Programs, progress: LoopState) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
     """Returns the summary of every trial and that of the run; with a single trial, they are the same."""
-    summaries = [
-        file_io.seal(metrics.summarize_trial(*values, programs.seconds, len(run.trials)))
-        for values in zip(run.trials, progress.records, progress.checksums, programs.trivial_scores, strict=True)
-    ]
+    summaries = {r: _summarize_trial(run, programs, progress, r) for r in range(len(run.trials))}
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, file_io.seal(metrics.summarize_trials(run.config, run.driver.map, summaries))
+    return summaries, file_io.seal(metrics.summarize_trials(run.config, run.driver.map, list(summaries.values())))

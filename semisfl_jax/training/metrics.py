@@ -249,6 +249,7 @@ def summarize_trial(
     trivial_scores: Mapping[str, Mapping[str, float]],
     compile_seconds: dict[str, float],
     num_trials: int,
+    stopped_early: str = '',
 ) -> dict[str, Any]:
     """Makes the content of the summary.json of a trial.
 
@@ -261,6 +262,7 @@ def summarize_trial(
       trivial_scores: scores of trivial predictions.
       compile_seconds: duration of the compilation of each program.
       num_trials: number of trials in the program.
+      stopped_early: why callbacks ended it before its last round, '' if they did not.
 
     Returns:
       The summary, not yet sealed.
@@ -278,6 +280,7 @@ def summarize_trial(
         **({} if config.pseudo_labels == 'method' else {'pseudo_labels': config.pseudo_labels}),
         'seed': config.seed,
         **total_entries(records, headline, tasks),
+        **({'stopped_early': stopped_early} if stopped_early else {}),
         'wall_seconds': round(sum(record['wall_seconds'] for record in records), 3),
         'metrics_sha256': checksum,
         **({'trivial_scores': trivial} if trivial else {}),
@@ -309,10 +312,11 @@ def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dic
     Returns:
       The summary, not yet sealed.
     """
-    first = summaries[0]
+    first = min(summaries, key=lambda summary: summary['rounds'])  # some may have stopped early
+    each = ('rounds', 'stopped_early') if any('stopped_early' in summary for summary in summaries) else ()
     means = (*score_keys(read_headline(first).score), *(name for name in COSTS if name in first))
     scores = [name for name in ('scores', 'trivial_scores') if name in first]
-    excluded = {'seed', 'k_s', 'trials_in_program', 'metrics_sha256', 'sha256', *scores, *means}
+    excluded = {'seed', 'k_s', 'stopped_early', 'trials_in_program', 'metrics_sha256', 'sha256', *scores, *means}
     if len({trial_summary['partition_hash'] for trial_summary in summaries}) > 1:  # trials have different splits
         excluded |= {'partition_seed', 'partition_hash'}
     shared = {key: value for key, value in first.items() if key not in excluded}
@@ -327,7 +331,10 @@ def summarize_trials(config: ConfigDict, trial_map: str, summaries: Sequence[dic
     return {
         **shared,
         **{key: over_trials(*(trial_summary[key] for trial_summary in summaries)) for key in (*means, *scores)},
-        'trials': [{key: trial[key] for key in ('seed', *means, 'k_s', *scores)} for trial in summaries],
+        'wall_seconds': max(trial_summary['wall_seconds'] for trial_summary in summaries),
+        'trials': [
+            {key: trial[key] for key in ('seed', *each, *means, 'k_s', *scores) if key in trial} for trial in summaries
+        ],
         'trial_map': trial_map,
         'config_hash': config_lib.identity_hash(config),
     }
@@ -352,15 +359,21 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     keys, score = score_keys(headline.score), headline.score
     final, last, best = (_value_text(score, summary[key]) for key in keys)
     seeds = f'mean ± s.e. of {len(summary["trials"])} seeds, ' if 'trials' in summary else ''
+    longest = max(trial.get('rounds', 0) for trial in summary.get('trials', [summary]))
+    first = f'{summary["rounds"]} to ' if longest > summary['rounds'] else ''  # some seeds stopped early
     lines = [
         f'{headline.text}{marked}: final {final}, best {best}, '
         f'mean of last {count(min(LAST, summary["evaluations"]), "evaluation")} {last} '
-        f'({seeds}{count(summary["rounds"], "round")})'
+        f'({seeds}{first}{count(longest or summary["rounds"], "round")})'
     ]
     if 'trials' in summary:
         head = 'seed', 'final', 'mean of last', 'best', 'K_s'
         rows = ((str(t['seed']), *(score.text(t[key]) for key in keys), str(t['k_s'])) for t in summary['trials'])
         lines += columns([head, *rows], '>>>>>')
+    for trial in summary.get('trials', [summary]):
+        if why := trial.get('stopped_early'):
+            name = f'seed {trial["seed"]}: ' if 'trials' in summary else ''
+            lines.append(f'{name}stopped early after {count(trial["rounds"], "round")}: {why}')
     scores_by_name = {'all tasks': summary['scores']} if 'scores' in summary else {}
     scores_by_name |= {TRIVIAL_NAMES[name]: scores for name, scores in summary.get('trivial_scores', {}).items()}
     for name, scores in scores_by_name.items():

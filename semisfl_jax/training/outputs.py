@@ -5,27 +5,23 @@ the formats of the files.
 """
 
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ml_collections import ConfigDict, FrozenConfigDict
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event as TensorBoardEvent
-from tensorboardX.proto.event_pb2 import SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 
 from semisfl_jax import config as config_lib
-from semisfl_jax import data, tasks
+from semisfl_jax import data
 from semisfl_jax.base import file_io, machine
 from semisfl_jax.base.errors import UserError, count, warn
 from semisfl_jax.data import arrays as arrays_lib
-from semisfl_jax.training import checkpoint, checks, diagnostics, metrics
+from semisfl_jax.training import checkpoint, diagnostics, metrics
 from semisfl_jax.training import experiment as experiment_lib
-from semisfl_jax.training.events import Diagnosed, Event, Listener, RoundDone, Snapshot
+from semisfl_jax.training.callbacks import BEST
+from semisfl_jax.training.events import Callback, Diagnosed, Event, RoundDone
 from semisfl_jax.training.experiment import Experiment
 
 SUMMARY, BEGAN = 'summary.json', 'began.json'
@@ -179,6 +175,13 @@ def finished(folder: Path, rounds: int) -> dict[str, Any] | None:
     return summary if file_io.is_sealed(summary) and summary['rounds'] >= rounds else None
 
 
+def read_early(folder: Path, rounds: Sequence[int]) -> dict[str, Any] | None:
+    """Returns the intact summary.json of a run whose trials ended after these rounds [R], else None."""
+    summary = finished(folder, 0)
+    ended = [trial['rounds'] for trial in summary.get('trials', [summary])] if summary else []
+    return summary if ended == [*rounds] else None
+
+
 def read_finished(folder: Path, config: ConfigDict, given: data.Dataset | None = None) -> dict[str, Any] | None:
     """Returns the content of summary.json if a run is done, and checks that `folder` belongs to this run.
 
@@ -230,17 +233,18 @@ class RunFolder:
     def __init__(self, path: Path, config: ConfigDict, trials: Sequence[Experiment]):
         self.path, self.homes = path, trial_folders(path, config)
         self._config, self._trials = config, trials
+        self.by_seed = {trial.config.seed: home for trial, home in zip(trials, self.homes, strict=True)}
         self._identities = [experiment_lib.identity(trial.config, trial.partition) for trial in trials]
         self._saved = list(map(last_round, self.homes))
 
-    def restore(self, template: Any) -> tuple[checkpoint.Restored, list[metrics.Records]] | None:
+    def restore(self, template: Any) -> tuple[list[checkpoint.Restored], list[metrics.Records]] | None:
         """Restores the last checkpoints of the trials, and the lines of metrics.jsonl up to there.
 
         Args:
           template: as in `checkpoint.restore`.
 
         Returns:
-          The checkpoints and the lines [R]; None if there are no checkpoints.
+          The checkpoints [R] and the lines [R]; None if a trial has no checkpoint.
 
         Raises:
           UserError: the checkpoints are unusable, or metrics.jsonl or summary.json does not match them.
@@ -248,16 +252,14 @@ class RunFolder:
         restored = checkpoint.restore([home / 'checkpoints' for home in self.homes], template, self._identities)
         # If some trials have a checkpoint and others none, the run was killed at its first save, after the lines of
         # these rounds had been written for all. Anything else is not such a run, and must not be overwritten.
-        completed = restored.round if restored else max(self._saved)
-        notes = restored.notes if restored else [{}] * len(self.homes)
-        records = []
-        for home, trial_notes in zip(self.homes, notes, strict=True):
+        records, nothing = [], checkpoint.Restored(max(self._saved), None, {})
+        for home, (completed, _, notes) in zip(self.homes, restored or [nothing] * len(self.homes), strict=True):
             if not completed and os.path.lexists(home / SUMMARY):
                 raise UserError(
                     f'{home} holds a {SUMMARY} but no checkpoint to resume from; restore its checkpoints, or choose '
                     'another --workdir'
                 )
-            records.append(metrics.check_rounds(home / 'metrics.jsonl', completed, trial_notes.get('checksum')))
+            records.append(metrics.check_rounds(home / 'metrics.jsonl', completed, notes.get('checksum')))
         if restored and (self.homes[0] / BEGAN).exists():
             began, now = read_began(self.homes[0])['devices'], self._trials[0].devices
             if began != now:
@@ -266,13 +268,13 @@ class RunFolder:
         return (restored, records) if restored else None
 
     @contextmanager
-    def writer(self, completed: int) -> Iterator[Listener]:
-        """Yields a listener that writes metrics, TensorBoard events, diagnostics and checkpoints as they are reported.
+    def writer(self, completed: Sequence[int]) -> Iterator[Callback]:
+        """Yields a callback that writes metrics and diagnostics as they are reported.
 
-        It first removes what an interrupted run wrote after round `completed`.
+        It first removes what an interrupted run wrote after the rounds `completed` [R].
 
         Raises:
-          UserError: the folder is not writable, or another process is running in it; also from the listener.
+          UserError: the folder is not writable, or another process is running in it; also from the callback.
         """
         with ExitStack() as stack:
             if self._config.seeds:
@@ -281,63 +283,38 @@ class RunFolder:
                 stack.enter_context(lock_folder(home, trial.config, trial))
             if list(map(last_round, self.homes)) != self._saved:
                 raise UserError(f'another process has trained in {self.path} since this one began; start it again')
-            boards = []
-            for home in self.homes:
-                metrics.truncate(home / 'metrics.jsonl', completed)
-                checkpoint.remove_after(home / 'checkpoints', completed)
-                diagnostics.cut_back(home, completed)
-                boards.append(stack.enter_context(closing(open_events(home / 'tensorboard', completed + 1))))
-            yield partial(self._write, boards)
+            for home, number in zip(self.homes, completed, strict=True):
+                metrics.truncate(home / 'metrics.jsonl', number)
+                for name in ('checkpoints', BEST):
+                    checkpoint.remove_after(home / name, number)
+                diagnostics.cut_back(home, number)
+            yield self._write
 
-    def _write(self, boards: Sequence[EventsWriter], event: Event) -> None:
-        """Writes the parts of an event that belong to each trial; `boards` [R] are those of TensorBoard."""
+    def _write(self, event: Event) -> None:
+        """Writes the parts of an event that belong to each trial."""
         match event:
-            case RoundDone(records):
-                for home, board, record in zip(self.homes, boards, records, strict=True):
-                    metrics.append(home / 'metrics.jsonl', record)
-                    log_events(board, record)
+            case RoundDone(_, lines):
+                for seed, (*_, record) in lines.items():
+                    metrics.append(self.by_seed[seed] / 'metrics.jsonl', record)
             case Diagnosed(completed, arrays):
-                for home, named_arrays in zip(self.homes, arrays, strict=True):
-                    diagnostics.save(home, completed, named_arrays)
-            case Snapshot(completed, states, controllers, checksums):
-                # Trials are saved one after another, and all must share one complete round
-                count = max(self._config.checkpoints_kept, min(len(self.homes), 2))
-                for r, home in enumerate(self.homes):
-                    tree = {'algorithm': states[r], 'frequency': controllers[r]}
-                    file_io.sync(home / 'metrics.jsonl')  # without its lines, a checkpoint is of no use
-                    about = self._identities[r], {'checksum': checksums[r]}, count
-                    checkpoint.save(home / 'checkpoints', completed, tree, *about)
+                for seed, named_arrays in arrays.items():
+                    diagnostics.save(self.by_seed[seed], completed, named_arrays)
 
-    def write_summaries(self, summaries: Sequence[dict[str, Any]], summary: dict[str, Any]) -> None:
-        """Writes summary.json of every trial and, with several seeds, then that of the run."""
-        for home, content in zip(self.homes, summaries, strict=True):
-            file_io.write_json(home / SUMMARY, content)
-        if self._config.seeds:
+    def save(
+        self, name: str, number: int, trees: Mapping[int, Any], checksums: Sequence[str], checkpoints_kept: int
+    ) -> None:
+        """Saves trees, by index of the trial, as checkpoints of round `number` in the folder `name` of each.
+
+        `checksums` [R] are those of the lines of metrics.jsonl. Raises UserError if a checkpoint cannot be written.
+        """
+        for r, tree in trees.items():
+            file_io.sync(self.homes[r] / 'metrics.jsonl')  # without its lines, a checkpoint is of no use
+            about = self._identities[r], {'checksum': checksums[r]}, checkpoints_kept
+            checkpoint.save(self.homes[r] / name, number, tree, *about)
+
+    def write_summaries(self, summaries: Mapping[int, dict[str, Any]], summary: dict[str, Any] | None = None) -> None:
+        """Writes summary.json of trials, by index, and then `summary`, that of a run of several seeds."""
+        for r, content in summaries.items():
+            file_io.write_json(self.homes[r] / SUMMARY, content)
+        if summary and self._config.seeds:
             file_io.write_json(self.path / SUMMARY, summary)
-
-
-def open_events(folder: Path, first_round: int) -> EventsWriter:
-    """Opens a new file of TensorBoard events, which hides what other files of the folder have from `first_round` on.
-
-    The process writes it itself. tensorboardX's SummaryWriter leaves that to a thread, which a full disk ends: the run
-    would wait forever once that thread's queue is full.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    # The name has the second and the round: if two starts share both, the later one deletes only what it would hide
-    events, start = EventsWriter(str(folder / 'events'), f'.{first_round:09}'), SessionLog(status=SessionLog.START)
-    events.write_event(TensorBoardEvent(wall_time=time.time(), step=first_round, session_log=start))
-    return events
-
-
-def log_events(events: EventsWriter, record: dict[str, Any]) -> None:
-    """Logs one line of metrics.jsonl as scalars.
-
-    They are grouped under FAKE for synthetic images, and scores under VALIDATION if they are of validation images.
-    """
-    group, scalars = 'FAKE/' if record.get('fake') else '', Summary()
-    for key, value in record.items():
-        if key not in ('round', *checks.MARKS) and value is not None:
-            part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
-            scalars.value.add(tag=group + part + key, simple_value=value)
-    events.write_event(TensorBoardEvent(wall_time=time.time(), step=record['round'], summary=scalars))
-    events.flush()

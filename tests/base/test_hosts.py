@@ -1,5 +1,6 @@
 """Two processes of four devices each compute one run: the numbers of one process, and one end for both."""
 
+import json
 import signal
 import socket
 from unittest import mock
@@ -10,7 +11,7 @@ import pytest
 from semisfl_jax import config as config_lib
 from semisfl_jax.base import hosts
 from semisfl_jax.base.errors import UserError
-from semisfl_jax.training import loop
+from semisfl_jax.training import checkpoint, loop
 from tests.conftest import UNOPTIMIZED
 from tests.helpers import runs
 from tests.helpers.one_line import assert_one_line
@@ -75,6 +76,20 @@ frequency.update = stopping"""
             assert other[key] == pytest.approx(record[key], **({'abs': 0.02} if counts else {'rel': 1e-4})), key
     assert any(0 < record['mask_rate'] < 1 for record in one)
     runs.assert_diagnostics_close(tmp_path / 'one', tmp_path / '0', 4)
+
+
+def test_a_callback_of_process_0_stops_both_after_the_same_round(tmp_path):
+    """The second has no callbacks."""
+    prelude = """
+from semisfl_jax.training import callbacks
+callbacks.console = lambda: lambda event: 'enough' if getattr(event, 'lines', 0) and event.round == 2 else ''"""
+    stopped = two_processes(tmp_path, (prelude, ''))
+    assert [process.returncode for process in stopped] == [0, 0], stopped[0].stderr + stopped[1].stderr
+    summary = json.loads((tmp_path / '0' / 'summary.json').read_text())
+    assert (summary['rounds'], summary['stopped_early'], summary['processes']) == (2, 'enough', 2)
+    assert checkpoint.rounds_saved(tmp_path / '0' / 'checkpoints') == [2]
+    assert len(runs.records(tmp_path / '0')) == 2
+    assert not (tmp_path / '1').exists()
 
 
 def test_processes_that_would_compute_other_runs_stop(tmp_path):

@@ -14,7 +14,7 @@ from tests.helpers.settings import changed, get
 
 KEYS_OF_NO_NUMBER = """
 rounds checkpoint_every checkpoints_kept diagnostics_every compilation_cache official_keys data.data_dir data.cache_dir
-data.residency parallel.coordinator parallel.num_processes parallel.process_id
+data.residency parallel.coordinator parallel.num_processes parallel.process_id trackers
 """
 # A run may go on with other values of these: what lies there has checksums of its own
 KEYS_OF_PLACES = """

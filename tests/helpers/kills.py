@@ -3,11 +3,11 @@
 KILL = 'import os, signal; kill = lambda *_: os.kill(os.getpid(), signal.SIGKILL)'
 KILLED_AT = {
     'after line 1, before any checkpoint': """
-from semisfl_jax.training import outputs
-outputs.log_events = kill""",
+from semisfl_jax.training import trackers
+trackers.scalars = kill""",
     'after line 3': """
-from semisfl_jax.training import outputs
-outputs.log_events = lambda events, record: record['round'] == 3 and kill()""",
+from semisfl_jax.training import trackers
+trackers.scalars = lambda record: kill() if record['round'] == 3 else {}""",
     'while line 3 is written': """
 from semisfl_jax.training import metrics
 append = metrics.append

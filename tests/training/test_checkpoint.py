@@ -50,7 +50,8 @@ def assert_equal(actual, expected):
 
 
 def restore(folder, like=None, identity=OWN):
-    return checkpoint.restore([folder], like or template(), [identity])
+    (restored,) = checkpoint.restore([folder], like or template(), [identity])
+    return restored
 
 
 def save(folder, kept, trees):
@@ -67,14 +68,14 @@ def folder(tmp_path):
 
 def test_the_newest_checkpoint_comes_back(folder, tmp_path):
     """Beside odd names, an empty folder, a file, and a save cut short."""
-    assert restore(tmp_path / 'nowhere') is None
+    assert checkpoint.restore([tmp_path / 'nowhere'], template(), [OWN]) is None
     for name in ('²', '٣', '-1', '0', '1_0', '007/a', '9', '5.orbax-checkpoint-tmp/a'):
         (folder / name).mkdir(parents=True)
     (folder / '8').write_text('a file')
     assert checkpoint.rounds_saved(folder) == [2, 4]
     restored = restore(folder)
-    assert (restored.round, restored.notes) == (4, [NOTES])
-    assert_equal(restored.states, [tree(4)])
+    assert (restored.round, restored.notes) == (4, NOTES)
+    assert_equal(restored.state, tree(4))
     checkpoint.remove_after(folder, 4)
     assert not {'9', '5.orbax-checkpoint-tmp'} & {path.name for path in folder.iterdir()}
     save(folder, 2, {5: tree(5)})
@@ -120,11 +121,11 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(folder, caplog, patter
     damage(max((folder / '4').glob(pattern), key=lambda path: path.stat().st_size))
     restored = restore(folder)
     assert restored.round == 2
-    assert_equal(restored.states, [tree(2)])
+    assert_equal(restored.state, tree(2))
     assert f'{folder}/4: ' in warning(caplog)
     checkpoint.remove_after(folder, 2)  # the run goes on and reaches round 4 again
     save(folder, 2, {4: tree(5)})
-    assert_equal(restore(folder).states, [tree(5)])
+    assert_equal(restore(folder).state, tree(5))
 
 
 def test_a_checkpoint_of_another_run_or_shape_is_refused(folder):
@@ -156,12 +157,12 @@ def folders(tmp_path):
     return [save(tmp_path / 'a', 3, first), save(tmp_path / 'b', 3, second)]
 
 
-def test_of_several_folders_the_newest_round_that_is_whole_in_all(folders, caplog):
+def test_of_several_folders_the_newest_of_each_that_is_whole(folders, caplog):
     for newest in (4, 2):
-        restored = checkpoint.restore(folders, template(), [OWN, OWN])
-        assert restored.round == newest
-        for index, state in enumerate(restored.states):
-            assert_equal(state, tree(newest + index))
+        first, second = checkpoint.restore(folders, template(), [OWN, OWN])
+        assert (first.round, second.round) == (6, newest)
+        assert_equal(first.state, tree(6))
+        assert_equal(second.state, tree(newest + 1))
         if newest == 4:
             truncate(next((folders[1] / '4').glob('state/d/*')))
     assert f'{folders[1]}/4: ' in warning(caplog)
@@ -169,9 +170,9 @@ def test_of_several_folders_the_newest_round_that_is_whole_in_all(folders, caplo
     assert checkpoint.rounds_saved(folders[0]) == [2, 4]
 
 
-def test_several_folders_without_a_common_round(folders, tmp_path):
+def test_of_several_folders_one_without_any(folders, tmp_path):
     assert checkpoint.restore([*folders, tmp_path / 'empty'], template(), [OWN] * 3) is None
-    checkpoint.remove_after(folders[1], 2)
-    shutil.rmtree(folders[0] / '2')
-    with pytest.raises(UserError, match=r'\[\[4, 6\], \[2\]\]'):
+    for number in (2, 4):
+        truncate(next((folders[1] / str(number)).glob('state/d/*')))
+    with pytest.raises(UserError, match=rf'no checkpoint in {folders[1]} .*/4: .*/2: '):
         checkpoint.restore(folders, template(), [OWN, OWN])

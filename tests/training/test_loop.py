@@ -49,7 +49,7 @@ def check_same(ours, theirs):
 def trained(tmp_path_factory):
     """A run with a folder, its result, and the events that it reported."""
     folder, reported = tmp_path_factory.mktemp('trained') / 'run', []
-    return folder, sfl.train(config(), folder, reported.append), reported
+    return folder, sfl.train(config(), folder, [reported.append]), reported
 
 
 def test_result_and_events_are_what_the_files_say(trained):
@@ -62,19 +62,21 @@ def test_result_and_events_are_what_the_files_say(trained):
         'Described',
         *('Compiling', 'Compiled') * 2,
         'Started',
-        *('RoundDone', 'RoundDone', 'Snapshot') * 2,  # checkpoint_every=2
+        *['RoundDone'] * 4,
         'Finished',
+        'Ended',
     ]
-    rounds = [event.records[0] for event in reported if isinstance(event, events.RoundDone)]
-    assert rounds == runs.records(folder)
-    assert reported[-1] == events.Finished(result.summary, folder, earlier=False)
+    done = [event for event in reported if isinstance(event, events.RoundDone)]
+    assert [event.round for event in done] == [1, 2, 3, 4]
+    assert done[-1].lines == {0: runs.records(folder)}
+    assert reported[-2] == events.Finished(result.summary, folder, earlier=False)
     check_same(pickle.loads(pickle.dumps(result)), result)
 
 
 def test_a_finished_run_gives_its_result_again(trained, capfd):
     folder, result, _ = trained
     before, reported = runs.files(folder), []
-    again = sfl.train(config(), folder, reported.append)
+    again = sfl.train(config(), folder, [reported.append])
     assert reported == [events.Finished(result.summary, folder, earlier=True)]
     check_same(pickle.loads(pickle.dumps(again)), result)  # reads the files here
     check_same(again, result)
@@ -91,7 +93,7 @@ def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(machine, 'cache_programs', None)  # called, it would fail
     reported = []
-    result = sfl.train(config(compilation_cache=False, diagnostics_every=2), None, reported.append)
+    result = sfl.train(config(compilation_cache=False, diagnostics_every=2), None, [reported.append])
     assert list(tmp_path.iterdir()) == []
     assert capfd.readouterr() == ('', '')
     assert equal(result.state, trained[1].state)
@@ -106,8 +108,9 @@ def test_without_a_folder_the_same_numbers_and_no_file(trained, tmp_path, monkey
 def test_several_seeds_have_a_leading_axis_also_once_resumed(trained, tmp_path):
     sfl.train(config(seeds=(3, 0), rounds=2), tmp_path / 'run')
     reported = []
-    result = sfl.train(config(seeds=(3, 0)), tmp_path / 'run', reported.append)
-    assert events.Resumed(2) in reported
+    result = sfl.train(config(seeds=(3, 0)), tmp_path / 'run', [reported.append])
+    (resumed,) = (event for event in reported if isinstance(event, events.Resumed))
+    assert (resumed.round, list(resumed.lines)) == (2, [3, 0])
     assert [trial['seed'] for trial in result.summary['trials']] == [3, 0]
     for r, seed in enumerate((3, 0)):
         trial_metrics = {name: values[r] for name, values in result.metrics.items()}
@@ -124,7 +127,7 @@ def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
 
     for folder in (None, tmp_path):
         with pytest.raises(interrupt.Stopped, match='round 1'):
-            sfl.train(CHEAP, folder, listen, interrupts=lambda: contextlib.nullcontext(request))
+            sfl.train(CHEAP, folder, [listen], interrupts=lambda: contextlib.nullcontext(request))
         request.signum = 0
     assert len(runs.records(tmp_path)) == 1
 

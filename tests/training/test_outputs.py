@@ -1,10 +1,9 @@
-"""The files of a run: TensorBoard's, folders that somebody changed, power cuts."""
+"""The files of a run: folders that somebody changed, power cuts."""
 
 import json
 import os
 import re
 import shutil
-import time
 
 import pytest
 
@@ -14,19 +13,6 @@ from semisfl_jax.base.errors import UserError
 from semisfl_jax.training import checkpoint, experiment, load, loop, metrics, outputs
 from tests.helpers import power, runs
 from tests.helpers.one_line import assert_one_line
-from tests.helpers.tensorboard import events
-
-
-def test_a_start_in_the_second_of_another_keeps_its_tensorboard_file(tmp_path, monkeypatch):
-    monkeypatch.setattr(time, 'time', lambda: 1e9)
-    for number in (3, 11, 10):
-        writer = outputs.open_events(tmp_path / 'tensorboard', number)
-        outputs.log_events(writer, {'round': number, 'lr': 0.5})
-        writer.close()
-    assert sorted(step for step, _, _ in events(tmp_path)[0]) == [3, 10, 11]
-    names = sorted(path.name for path in (tmp_path / 'tensorboard').iterdir())
-    assert [int(name.rpartition('.')[2]) for name in names] == [3, 10, 11]  # TensorBoard reads them in this order
-
 
 CHEAP = {'algorithm': 'supervised_only'}
 
