@@ -47,7 +47,7 @@ def run(name, monkeypatch, tmp_path):
 @pytest.mark.slow
 def test_the_quickstart_trains_and_draws(monkeypatch, tmp_path, capsys):
     variables, displayed = run('quickstart', monkeypatch, tmp_path)
-    assert variables['result'].summary['rounds'] == 4
+    assert variables['trained'].round == 4
     assert [picture._repr_png_()[:4] for picture in displayed] == 6 * [b'\x89PNG']
     assert len(re.findall(r'(?m)^\d: \d+% confident(?:, \d+% of these right)?$', capsys.readouterr().out)) == 10
 

@@ -211,8 +211,8 @@ def test_no_threshold_lets_none_pass_or_holds_true_labels_back():
 def test_an_oracle_needs_the_truth(monkeypatch):
     true = sources.load
 
-    def partly_unknown(options):
-        dataset = true(options)
+    def partly_unknown(*arguments):
+        dataset = true(*arguments)
         return dataclasses.replace(dataset, train_labels=np.where(np.arange(1437) < 900, dataset.train_labels, -1))
 
     monkeypatch.setattr(data, 'load', partly_unknown)

@@ -98,8 +98,8 @@ def scored(tmp_path_factory):
     """A run on validation images, which touches no test image, and one that is scored on these instead."""
     folder, true = tmp_path_factory.mktemp('scored'), sources.load
 
-    def guarded(options):
-        dataset = true(options)
+    def guarded(*arguments):
+        dataset = true(*arguments)
         images = np.full_like(dataset.test_images, 255).view(Forbidden)
         return dataclasses.replace(dataset, test_images=images, test_labels=np.full_like(dataset.test_labels, -7))
 

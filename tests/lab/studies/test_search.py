@@ -83,7 +83,7 @@ def test_stops_those_behind_the_median_and_no_others(whole):
 @pytest.mark.slow
 def test_the_report_shows_the_whole_search(whole):
     text = (whole / 'report.md').read_text()
-    assert '20 of 20 trials have ended' in text
+    assert '20 of 20 trials are done' in text
     assert {path.name for path in (whole / 'figures').iterdir()} >= {'search-SemiSFL.svg', 'best.png'}
     lines = [line.split('|') for line in text.splitlines() if re.search(r' \((log|linear)\) \||\| one of', line)]
     shares = {words[1]: float(words[5]) for words in lines[: len(sweeps_toy.ENTRIES[0].ranges)]}
