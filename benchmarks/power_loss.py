@@ -32,14 +32,13 @@ RUN = f"""
 import sys, time
 from semisfl_jax import __main__
 from semisfl_jax.training import outputs
-write = outputs._write
-def reporting(folders, event):
+save = outputs.RunFolder.save
+def reporting(folder, name, number, *arguments):
     start = time.perf_counter()
-    write(folders, event)
-    if type(event).__name__ == 'Snapshot':
-        with open(sys.argv[2], 'a') as file:
-            file.write(f'{{event.round}} {{1000 * (time.perf_counter() - start)}}\\n')
-outputs._write = reporting
+    save(folder, name, number, *arguments)
+    with open(sys.argv[2], 'a') as file:
+        file.write(f'{{number}} {{1000 * (time.perf_counter() - start)}}\\n')
+outputs.RunFolder.save = reporting
 changes = dict(algorithm='supervised_only', rounds={ROUNDS}, checkpoint_every=1, k_s=2, server_batch_size=4)
 words = [f'--config.{{key}}={{value}}' for key, value in changes.items()]
 sys.exit(__main__.main(['', '--config=digits', f'--workdir={{sys.argv[1]}}', *words]))

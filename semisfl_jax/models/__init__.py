@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import flax.linen as nn
-from flax import nnx
 
 from semisfl_jax.base import machine
 from semisfl_jax.base.errors import UserError, describe, use_one_of
@@ -16,7 +15,7 @@ from semisfl_jax.models import zoo
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import Compute, TooSmall
 from semisfl_jax.models.lowerings import LOWERINGS
-from semisfl_jax.models.split import cut, encoder_decoder
+from semisfl_jax.models.split import cut, encoder_decoder, is_nnx
 from semisfl_jax.models.weights import load_encoder
 
 ARCHITECTURES = zoo.ARCHITECTURES
@@ -60,7 +59,7 @@ def build(
     _check_name(name, ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     made: Any = ARCHITECTURES[name]
-    if not isinstance(made, (type, nn.Module, nnx.Module)):  # a whole module is refused as it is
+    if not (isinstance(made, (type, nn.Module)) or is_nnx(made)):  # a whole module is refused as it is
         made = made(num_classes, compute)
     if not isinstance(made, zoo.Architecture):
         raise UserError(

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import partial
@@ -10,7 +11,6 @@ from typing import Any, NoReturn
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
-from flax import nnx
 
 from semisfl_jax.base.errors import UserError, describe
 from semisfl_jax.core import rng
@@ -246,10 +246,16 @@ def shapes(module: nn.Module, inputs: Any) -> tuple[Any, Variables]:
     )
 
 
+def is_nnx(module: Any) -> bool:
+    """Returns whether `module` is a module of nnx, or a class of them; nnx, 0.2 s of imports, is there if one is."""
+    kind, nnx = module if isinstance(module, type) else type(module), sys.modules.get('flax.nnx')
+    return nnx is not None and issubclass(kind, nnx.Module)
+
+
 def check_layer(what: str, layer: Any) -> None:
     """Raises UserError unless `layer(name=…)` makes a Flax Linen module that is called as module(x, train)."""
     made = getattr(layer, 'func', layer)  # of a partial
-    fault = 'it is of nnx' if isinstance(made, type) and issubclass(made, nnx.Module) else ''
+    fault = 'it is of nnx' if is_nnx(made) else ''
     try:
         inspect.signature(layer).bind(name='probe')
     except TypeError as error:
