@@ -72,7 +72,7 @@ def wandb(seed: Seed) -> tuple[Log, Close]:
     """Opens a run of Weights & Biases, in the group of all seeds."""
     import wandb
 
-    named = {'id': seed.id, 'name': seed.name, 'group': seed.run.name}
+    named: dict[str, Any] = {'id': seed.id, 'name': seed.name, 'group': seed.run.name}
     config = config_lib.flatten(seed.config)
     quiet = wandb.Settings(silent=True)
     run = wandb.init(dir=seed.home, config=config, resume='allow', reinit='create_new', settings=quiet, **named)
