@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import core, costs, data, tasks
 from semisfl_jax.base import file_io, hosts, machine
-from semisfl_jax.base.errors import warn
+from semisfl_jax.base.errors import UserError, warn
 from semisfl_jax.config import ignored_keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import frequency
@@ -81,6 +81,8 @@ def train(
       Diverged: a loss or a weight became NaN or infinite.
       Stopped: `interrupts` asked for it; the state is saved if at least one round was done and there is a folder.
     """
+    if callable(callbacks):
+        raise UserError('callbacks is a function; give a list: callbacks=[FUNCTION]')
     full = experiment_lib.with_data(config, dataset)
     config_lib.check(full)
     told = list(ignored_keys.warnings(full, ignored_keys.changed(config)))

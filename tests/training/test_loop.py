@@ -119,6 +119,11 @@ def test_several_seeds_have_a_leading_axis_also_once_resumed(trained, tmp_path):
     assert jax.tree.structure(result.state[1]) == jax.tree.structure(trained[1].state)
 
 
+def test_a_callback_that_is_in_no_list_is_one_line():
+    with pytest.raises(UserError, match='give a list'):
+        sfl.train(runs.config(), callbacks=print)
+
+
 def test_a_request_to_stop_is_heard_after_a_round(tmp_path):
     request = interrupt.Request()
 
