@@ -2,7 +2,7 @@
 
     semisfl compare [--format=text|markdown|latex|csv] [--last=N] [--import=FILE.py] RUN [RUN ...]
 
-RUN is the folder of a run, or of any folder above runs. Runs that differ only in the seed are one row. A run is scored
+RUN is the folder of a run, or any folder above runs. Runs that differ only in the seed are one row. A run is scored
 by the mean of its last N evaluations, 10 by default. A row has the mean ± standard error over its seeds and, for the
 model by which the method is judged, the 95 % interval of the mean, by Student's t; then the scores of its other models
 or dense tasks. The best mean of a column is bold, in text marked *. Scores of validation images (data.eval_split) are

@@ -1,7 +1,7 @@
 """Callbacks: what a run shows while it trains, early stopping, the best checkpoint, a profile.
 
 Each function here returns a callback for `train(config, folder, callbacks=[...])`. One of your own is a function of the
-events of `events.py`; the sixty lines below are examples.
+events of `events.py`; those below are examples.
 """
 
 import sys
