@@ -182,8 +182,10 @@ def test_the_python_of_the_readme_runs(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_the_page_on_your_own_runs(registries, monkeypatch, tmp_path):
-    namespace = run_blocks(blocks('your-own.md'), {'ROUNDS': 2}, monkeypatch, tmp_path)
+def test_the_pages_on_your_own_run(registries, monkeypatch, tmp_path):
+    *methods, together = blocks('your-own.md')
+    sources = [*methods, *blocks('own-model.md'), *blocks('own-data.md'), together]
+    namespace = run_blocks(sources, {'ROUNDS': 2}, monkeypatch, tmp_path)
     summary = namespace['result'].summary
     assert summary['rounds'] == 2
     assert (summary['algorithm'], summary['data']) == ('mean_teacher', 'stripes')

@@ -118,7 +118,7 @@ def _open(name: str, directory: str) -> Builder:
             raise UserError(f'there is no {directory}/{name}') from error
         names = [*tfds.list_builders(with_community_datasets=False), *KNOWN]
         unknown = f"unknown data set '{name}' in config.data.name{did_you_mean(name, names)}"
-        use = 'use one of `tfds.list_builders()`, or register your own (docs/your-own.md)'
+        use = 'use one of `tfds.list_builders()`, or register your own (docs/own-data.md)'
         raise UserError(f'{unknown}; {use}') from error
     except ModuleNotFoundError as error:  # the builder's code may need TensorFlow; prepared files say as much
         try:

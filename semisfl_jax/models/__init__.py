@@ -54,7 +54,7 @@ def build(
 
     Raises:
       UserError: an unknown name, a cut out of range, images too small for the model, or a user's model that breaks the
-        rules of docs/your-own.md.
+        rules of docs/own-model.md.
     """
     _check_name(name, ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
@@ -94,7 +94,7 @@ def build_dense(
 
     Raises:
       UserError: an unknown name, a stride that the model does not have, images too small for it, or a user's model that
-        breaks the rules of docs/your-own.md.
+        breaks the rules of docs/own-model.md.
     """
     _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)

@@ -133,7 +133,7 @@ def cut(
         if 'batch_stats' in variables and not spans_clients:
             raise UserError(
                 f"the server's part of model.name='{name}' has BatchNorm over the rows of one client; make it by "
-                'layers.batch_norm, in a layer with the fields norm and axes (docs/your-own.md), or cut after it'
+                'layers.batch_norm, in a layer with the fields norm and axes (docs/own-model.md), or cut after it'
             )
 
         def one_client(rows: Array, key: Array) -> tuple[Array, Variables]:
@@ -276,7 +276,7 @@ def check_layer(what: str, layer: Any) -> None:
     if not fits:
         raise UserError(
             f'{what} is {describe(kind)}, which is not called as module(x, train); wrap it in a module that is, as '
-            '"A model" in docs/your-own.md does'
+            'docs/own-model.md does'
         )
 
 

@@ -14,7 +14,7 @@ ROOT = Path(launch.__file__).parent
 
 
 def test_a_run_is_described_as_the_page_shows_it():
-    shown = (ROOT / 'docs/getting-started.md').read_text()
+    shown = (ROOT / 'docs/first-run.md').read_text()
     (trial,) = experiment.build_trials([config_lib.resolve(sfl.get_config('digits'))])
     assert '\n'.join(describe([trial])[:4]) in shown
     sizes = [len(rows) for rows in trial.partition.client_index]
