@@ -7,10 +7,15 @@ tests/test_docs.py compares.
 import csv
 import io
 import re
+from functools import partial
 
-from semisfl_jax import algorithms
+import numpy as np
+
+from semisfl_jax import algorithms, costs
+from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import METHODS, option_groups
 from semisfl_jax.config import keys, metric_help
+from semisfl_jax.core import hparams
 from semisfl_jax.lab.studies.figures import FIGURES
 from tests.helpers.runs import ROOT
 
@@ -21,10 +26,7 @@ def options():
     """docs/options.md: the options of each method, `config.GROUP.NAME`."""
     parts = []
     for group in sorted(option_groups()):
-        methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
-        names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
-        title = f'## `config.{group}`: {names}'
-        rows = [title, '| key | default | meaning | values |\n|---|---|---|---|']
+        rows = [f'## {_title(group)}', '| key | default | meaning | values |\n|---|---|---|---|']
         lines = [
             f'| `{key}` | `{field.default!r}` | {_cell(field.metadata["help"])} | {_cell(keys.values(field))} |'
             for key, field in keys.fields().items()
@@ -32,6 +34,17 @@ def options():
         ]
         parts.append('\n\n'.join(rows) + '\n' + '\n'.join(lines))
     return '\n\n'.join(parts)
+
+
+def _title(group):
+    methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
+    names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
+    return f'`config.{group}`: {names}'
+
+
+def _anchor(group):
+    """The anchor of `options` for a group, as GitHub makes it."""
+    return re.sub(r'[^\w\- ]', '', _title(group).lower()).replace(' ', '-')
 
 
 def metrics():
@@ -45,16 +58,95 @@ def metrics():
     return f'{table(metric_help.COMMON)}\n\n## Metrics of single methods\n\n{table(metric_help.of_methods())}'
 
 
-def sources():
-    """In docs/algorithm.md: the methods and their papers."""
-    labels = {}
-    for name, method in METHODS.items():
-        labels.setdefault(method.source, []).append((f'`{name}`', method.label))
-    rows = [
-        f'| {", ".join(name for name, _ in found)} | {", ".join(label for _, label in found)} | {_cell(source)} |'
-        for source, found in labels.items()
-    ]
-    return '| `config.algorithm` | method | paper |\n|---|---|---|\n' + '\n'.join(rows)
+METHOD_PAGES = [path for path in sorted((ROOT / 'docs/methods').glob('*.md')) if path.stem != 'index']
+LEAD = re.compile(r'^- `(\w+)`: (.*(?:\n  .*)*)', re.MULTILINE)
+
+
+def leads(path):
+    """The methods of a page of docs/methods/, each with what the lines above its picture say of it."""
+    head = path.read_text().partition('![')[0]
+    return {name: ' '.join(text.split()) for name, text in LEAD.findall(head)}
+
+
+def methods():
+    """In docs/methods/index.md: all methods, their pages and papers."""
+    rows, paper = [], 'none yet'
+    for path in METHOD_PAGES:
+        for name, what in leads(path).items():
+            source = METHODS[name].source.replace(paper, 'the same paper')
+            rows.append(f'| [{METHODS[name].label}]({path.name}) | `{name}` | {_cell(what)} | {_cell(source)} |')
+            paper = METHODS[name].source
+    return '\n'.join(['| method | `config.algorithm` | what it is | paper |\n|---|---|---|---|', *rows])
+
+
+def method(path):
+    """In a page of docs/methods/: keys of its methods with default and official values, and prices of a round."""
+    found = [METHODS[name] for name in leads(path)]
+    first, groups = found[0], {each.option_group for each in found} - {''}
+    default = config_lib.flatten(_reference(first, first.needs))
+    own = [key for key in keys.fields() if key.rpartition('.')[0] in groups]
+    meanings = f'[what they mean](../options.md#{_anchor(*groups)})' if groups else '`--help KEY` says what they mean'
+    own += [key for key, field in hparams.KEYS.items() if _readers(field.metadata['feature']) & {*leads(path)}]
+    columns, note = {'default': default}, []
+    if callable(first.official):
+        columns['official'] = first.official(default)
+        own += [key for key in SHARED if key in columns['official']]
+    else:
+        note = [f'`setting=official` is refused: {first.official}.']
+    if first.name == 'semisfl':
+        columns['`:code`'] = config_lib.flatten(_reference(first, {}, ':code'))
+    head = f'| key | {" | ".join(columns)} |\n|---{len(columns) * "|---"}|'
+    rows = [f'| `{key}` | {" | ".join(_value(key, values) for values in columns.values())} |' for key in own]
+    table = [f'Keys ({meanings}):', '\n'.join([head, *rows])] if rows else ['No keys of its own.']
+    return '\n\n'.join([*table, *note, _prices(found)])
+
+
+# Methods that take SemiSFL's keys as they are: these stand on its page alone
+LIKE_SEMISFL = {'semisfl_prior', 'supervised_only'}
+SHARED = ('federation.num_clients', 'federation.num_active', 'rounds', 'lr', 'optimizer', 'batch_size', 'local.epochs')
+SHARED += ('threshold',)
+SCENES = (11,)  # outputs of semantic segmentation in configs/digit_scenes.py
+
+
+def _readers(feature):
+    """The methods on whose page the keys of a feature stand: those that read them, if they share one page."""
+    readers = {name for name, method in METHODS.items() if feature in method.uses} - LIKE_SEMISFL
+    return readers if any(readers <= {*leads(path)} for path in METHOD_PAGES) else set()
+
+
+def _reference(method, values, settings=''):
+    """The configuration of a page's defaults and prices, with values by key."""
+    name = 'digit_scenes' if method.dense else f'cifar10{settings}'
+    return config_lib.get_config(name, algorithm=method.name, **{k.replace('.', '__'): v for k, v in values.items()})
+
+
+def _prices(found):
+    """What a round of the reference costs, in a row for methods of equal price."""
+    rows = {}
+    for each in found:
+        rows.setdefault(_price(each), []).append(f'`{each.name}`')
+    head = '| | MiB down | MiB up | TFLOP, K_s steps | TFLOP, the rest |\n|---|---|---|---|---|'
+    lines = [f'| {", ".join(names)} | {" | ".join(price)} |' for price, names in rows.items()]
+    return '\n'.join(['[Price](index.md#price) of a round:\n', head, *lines])
+
+
+def _price(method):
+    form = next(iter(method.variants.values()))  # in which it is measured
+    config = config_lib.resolve(_reference(method, {**method.needs, **form}))
+    settings = config_lib.hparams(config)
+    shape, outputs = ((48, 48, 3), SCENES) if method.dense else ((32, 32, 3), ())
+    model = costs.build(config, method, 10, shape, settings, outputs=outputs)
+    everyone = np.ones(model.num_active, int)
+    images = (50_000 - config.data.num_labeled) // config.federation.num_clients * everyone  # in sets of all images
+    labels = everyone * settings.labeled_rows > 0
+    clients = costs.no_failures(np.arange(model.num_active), images, settings.k_u * everyone, labels)
+    bill, work = costs.price_round(model, 0, config.k_s, clients), costs.work(model, 0, config.k_s, clients)
+    sent = [size / model.num_active / 2**20 for size in (bill.bytes_down, bill.bytes_up)]
+    return tuple(f'{number:.3g}' for number in (*sent, *(operations / 1e12 for operations in work)))
+
+
+def _value(key, values):
+    return f'`{values[key]!r}`' if key in values else '—'
 
 
 def ranges():
@@ -113,7 +205,8 @@ def _rows(path):
 PAGES = {
     'docs/options.md': options,
     'docs/metrics.md': metrics,
-    'docs/algorithm.md': sources,
+    'docs/methods/index.md': methods,
+    **{f'docs/methods/{path.name}': partial(method, path) for path in METHOD_PAGES},
     'docs/sweeps.md': ranges,
     'docs/studies.md': figures,
     'results/README.md': results,
@@ -150,7 +243,7 @@ def with_lines(page):
 
 if __name__ == '__main__':
     assert algorithms.METHODS
-    for path in (ROOT / 'docs').glob('*.md'):
+    for path in (ROOT / 'docs').rglob('*.md'):
         path.write_text(with_lines(path))
     for page in PAGES:
         (ROOT / page).write_text(fill(page))

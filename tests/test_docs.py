@@ -10,9 +10,11 @@ import pytest
 
 import launch
 from configs import default
+from docs.methods import pictures
 from semisfl_jax import algorithms, core, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import semisfl_prior
+from semisfl_jax.algorithms.registry import is_ours
 from semisfl_jax.config import command_line
 from semisfl_jax.core import hparams
 from semisfl_jax.lab.studies import figures, measures, plan, spec, sweeps
@@ -20,7 +22,7 @@ from tests import pages
 from tests.helpers import runs
 
 ROOT = Path(launch.__file__).parent
-PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').glob('*.md'))]
+PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
 KEYS = config_lib.flatten(default.get_config())
 OF_MANY_RUNS = {*spec.OWN_KEYS, *sweeps.OWN_KEYS}  # of studies and sweeps
 GROUPS = {key.rpartition('.')[0] for key in KEYS} - {''}
@@ -45,7 +47,7 @@ def anchors(page):
 def test_links_lead_somewhere(page):
     links = re.findall(r'\]\(([^)\s]+)\)|<img src="([^"]+)"', prose(page))
     links = [markdown or html for markdown, html in links]
-    assert links or page.name not in ('README.md', 'algorithm.md', 'ledger.md')
+    assert links or page.name not in ('README.md', 'semisfl.md', 'ledger.md')
     for link in links:
         if re.match(r'\w+:', link):
             continue
@@ -105,6 +107,17 @@ def test_keys_that_pages_name_exist(page):
 @pytest.mark.parametrize('name', pages.PAGES)
 def test_what_is_made_from_the_records_is_up_to_date(name):
     assert (ROOT / name).read_text() == pages.fill(name), 'run python -m tests.pages'
+
+
+def test_every_method_has_its_page_and_every_page_its_picture():
+    ours = [name for name, method in algorithms.METHODS.items() if is_ours(method)]
+    assert sorted(name for page in pages.METHOD_PAGES for name in pages.leads(page)) == sorted(ours)
+    drawn = [re.findall(r'!\[[^\]]+\]\((\w+)\.svg\)', page.read_text()) for page in pages.METHOD_PAGES]
+    assert all(drawn)
+    assert sorted(name for names in drawn for name in names) == sorted(pictures.PICTURES)
+    for name, picture in pictures.PICTURES.items():
+        path = pictures.FOLDER / f'{name}.svg'
+        assert path.read_text() == pictures.draw(picture), 'run python docs/methods/pictures.py'
 
 
 def blocks(name):
