@@ -1,8 +1,6 @@
 """Splits integers in given proportions, optionally under constraints."""
 
 import numpy as np
-from scipy.sparse import coo_matrix, csr_matrix
-from scipy.sparse.csgraph import maximum_flow
 
 Bounds = tuple[np.ndarray, np.ndarray]  # lowest and highest value of each
 _TINY = 1e-9  # tolerance for a sum of fractions to count as a whole number
@@ -116,6 +114,9 @@ def round_within_bounds(entries: Bounds, rows: Bounds, columns: Bounds) -> np.nd
     Returns:
       [R, C] int64, or None if there is no such matrix.
     """
+    from scipy import sparse  # slow to import, and only some partitions need it
+    from scipy.sparse import csgraph
+
     if any((low > high).any() for low, high in (entries, rows, columns)):
         return None
     count, width = entries[0].shape
@@ -134,8 +135,8 @@ def round_within_bounds(entries: Bounds, rows: Bounds, columns: Bounds) -> np.nd
     tails = np.concatenate([tails, [sink], np.full(len(giving), more), taking])
     heads = np.concatenate([heads, [source], giving, np.full(len(taking), less)])
     capacity = np.concatenate([high - low, [rows[1].sum()], brought[giving], -brought[taking]]).astype(np.int32)
-    graph = csr_matrix(coo_matrix((capacity, (tails, heads)), shape=(less + 1, less + 1)))
-    result = maximum_flow(graph, more, less)
+    graph = sparse.csr_matrix(sparse.coo_matrix((capacity, (tails, heads)), shape=(less + 1, less + 1)))
+    result = csgraph.maximum_flow(graph, more, less)
     if result.flow_value < brought[giving].sum():
         return None
     return entries[0] + result.flow[1 : count + 1, count + 1 : sink].toarray()

@@ -6,7 +6,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-import scipy.special
 
 from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.core import losses
@@ -95,13 +94,19 @@ def _mean_depth(counts: Any) -> Any:
     return np.array([counts @ np.arange(len(counts)) / counts.sum() / dense_losses.DEPTH_STEPS], np.float32)
 
 
+def _expit(logits: Any) -> Any:
+    from scipy import special  # slow to import, and only figures of dense tasks need it
+
+    return special.expit(logits)
+
+
 def _probability(logits: Any) -> Any:
-    return scipy.special.expit(logits[..., 0])
+    return _expit(logits[..., 0])
 
 
 def _points(logits: Any) -> Any:
     """Returns the type of the highest logit on pixels that are a probable peak of its map, 0 elsewhere."""
-    probability = np.where(scores.is_peak(jnp.asarray(logits)), scipy.special.expit(logits), 0)
+    probability = np.where(scores.is_peak(jnp.asarray(logits)), _expit(logits), 0)
     kind = np.argmax(probability, axis=-1) + 1
     return np.where(probability.max(axis=-1) >= SHOWN, kind, 0).astype(np.uint8)
 

@@ -147,15 +147,8 @@ def check_weights(prefix: str, folder: Path | None, number: int, state: Any) -> 
     Raises:
       Diverged: the state contains NaN or infinity.
     """
-    if not _all_finite(state):
+    if not all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)):
         raise Diverged(f'{prefix}weights are infinite or NaN after round {number}{STOPPED}{_advice(folder)}')
-
-
-@jax.jit
-def _all_finite(state: Any) -> jax.Array:
-    """Returns whether all floats of a state are finite."""
-    floats = [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jnp.floating)]
-    return jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in floats]))
 
 
 def _advice(folder: Path | None) -> str:

@@ -73,6 +73,17 @@ class Driver:
             return _stack(trees)
         return jax.device_put(_stack(trees), NamedSharding(self._mesh, P(core.clients.AXIS)))
 
+    @property
+    def state_shapes(self) -> Any:
+        """Shapes of the state of all trials, with the places of its arrays."""
+        shapes = self.trials[0].state_shapes
+        if len(self.trials) == 1:
+            return core.clients.like(self._mesh, shapes)
+        place = self._mesh and NamedSharding(self._mesh, P(core.clients.AXIS))
+        return jax.tree.map(
+            lambda x: jax.ShapeDtypeStruct((len(self.trials), *x.shape), x.dtype, sharding=place), shapes
+        )
+
     def split(self, tree: Any) -> list[Any]:
         """Splits leaves [R, ...] into R pytrees, the inverse of `stack`; leaves on several devices move to the host."""
         if len(self.trials) == 1:

@@ -240,7 +240,7 @@ class Programs(NamedTuple):
 def _train(run: Run, request: interrupt.Request) -> Result:
     """Trains up to the last round, or until all trials have stopped early."""
     config, driver, folder = run.config, run.driver, run.folder
-    progress = _start(run)
+    progress, initial = _start(run)
     if progress.parked and not progress.goes_on(config.rounds):
         assert folder  # trials are parked, so they have resumed
         completed = list(map(len, progress.records))
@@ -250,6 +250,7 @@ def _train(run: Run, request: interrupt.Request) -> Result:
     stream = driver.inputs(progress.round)
     upcoming = next(stream)
     programs = _compile(run, progress, upcoming)
+    progress = progress._replace(state=initial())
     if signum := hosts.largest([request.signum])[0]:
         raise interrupt.Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
     with ExitStack() as stack:
@@ -277,19 +278,31 @@ def _train(run: Run, request: interrupt.Request) -> Result:
 
 
 @machine.gc_paused()
-def _start(run: Run) -> LoopState:
-    """Returns the state of the last checkpoints, or the initial state."""
+def _start(run: Run) -> tuple[LoopState, Callable[[], Any]]:
+    """Returns the progress of the last checkpoints, or of a run that begins, and a function that returns its state.
+
+    The state of a run that begins is computed by a program that compiles beside the round; until then, its progress has
+    shapes in its place.
+    """
     driver, first, folder = run.driver, run.trials[0], run.folder
     controller = frequency.init(first.frequency)
     template = {'algorithm': first.state_shapes, 'frequency': controller}
     resumed = hosts.from_first(lambda: folder.restore(template)) if folder else None
     if resumed is None:
-        init = init_state(first).lower(first.key).compile()
-        with hosts.together():
-            memory.check('initial state', init, run.config)
-        inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in run.trials]
-        states = [begin(trial.key) for begin, trial in zip(inits, run.trials, strict=True)]
-        return LoopState(0, driver.stack(states), [controller] * len(states), [[] for _ in states], [''] * len(states))
+        beside = ThreadPoolExecutor(1)
+        compiling = beside.submit(init_state(first).lower(first.key).compile)
+        beside.shutdown(wait=False)
+
+        def initial() -> Any:
+            init = compiling.result()
+            with hosts.together():
+                memory.check('initial state', init, run.config)
+            inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in run.trials]
+            return driver.stack([begin(trial.key) for begin, trial in zip(inits, run.trials, strict=True)])
+
+        count = len(run.trials)
+        begins = LoopState(0, driver.state_shapes, [controller] * count, [[] for _ in run.trials], [''] * count)
+        return begins, initial
     restored, records = resumed
     numbers = [each.round for each in restored]
     run.emit(events.Resumed(min(numbers), dict(zip(run.seeds, records, strict=True))))
@@ -307,7 +320,8 @@ def _start(run: Run) -> LoopState:
     states = [states[some if r in parked else r] for r in range(len(states))]
     controllers = [controllers[some if r in parked else r] for r in range(len(states))]
     checksums = list(map(metrics.chained, records))
-    return LoopState(start, driver.stack(states), controllers, records, checksums, parked)
+    state = driver.stack(states)
+    return LoopState(start, state, controllers, records, checksums, parked), lambda: state
 
 
 def _requests(run: Run, records: Sequence[metrics.Records], signum: int = 0) -> tuple[int, list[bool]]:

@@ -6,16 +6,14 @@ What else a tracker has to know (server, project, whether it is offline) it take
 import hashlib
 import importlib.util
 import os
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
-from tensorboardX.event_file_writer import EventsWriter
-from tensorboardX.proto.event_pb2 import Event as TensorBoardEvent
-from tensorboardX.proto.event_pb2 import SessionLog
-from tensorboardX.proto.summary_pb2 import Summary
 
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks
@@ -54,6 +52,12 @@ def tensorboard(seed: Seed) -> tuple[Log, Close]:
     The process writes it itself. tensorboardX's SummaryWriter leaves that to a thread, which a full disk ends: the run
     would wait forever once that thread's queue is full.
     """
+    with _without_init('tensorboardX'):
+        from tensorboardX.event_file_writer import EventsWriter
+        from tensorboardX.proto.event_pb2 import Event as TensorBoardEvent
+        from tensorboardX.proto.event_pb2 import SessionLog
+        from tensorboardX.proto.summary_pb2 import Summary
+
     folder = seed.home / 'tensorboard'
     folder.mkdir(parents=True, exist_ok=True)
     # The name has the second and the round: if two starts share both, the later one deletes only what it would hide
@@ -66,6 +70,21 @@ def tensorboard(seed: Seed) -> tuple[Log, Close]:
         events.flush()
 
     return log, lambda finished: events.close()
+
+
+@contextmanager
+def _without_init(package: str) -> Iterator[None]:
+    """Imports modules of a package within the block without its __init__; tensorboardX's takes seconds for PyTorch."""
+    if package in sys.modules:
+        yield
+        return
+    spec = importlib.util.find_spec(package)
+    assert spec
+    sys.modules[package] = importlib.util.module_from_spec(spec)
+    try:
+        yield
+    finally:
+        del sys.modules[package]  # who imports it next gets all of it
 
 
 def wandb(seed: Seed) -> tuple[Log, Close]:
