@@ -249,7 +249,7 @@ def _train(run: Run, request: interrupt.Request) -> Result:
             return Result(summary, homes=folder.homes)
     stream = driver.inputs(progress.round)
     upcoming = next(stream)
-    programs = _compile(run, progress, upcoming)
+    programs = _compile(run, progress, upcoming, initial)
     progress = progress._replace(state=initial())
     if signum := hosts.largest([request.signum])[0]:
         raise interrupt.Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
@@ -293,6 +293,7 @@ def _start(run: Run) -> tuple[LoopState, Callable[[], Any]]:
         compiling = beside.submit(init_state(first).lower(first.key).compile)
         beside.shutdown(wait=False)
 
+        @functools.cache
         def initial() -> Any:
             init = compiling.result()
             with hosts.together():
@@ -336,7 +337,7 @@ def _requests(run: Run, records: Sequence[metrics.Records], signum: int = 0) -> 
 
 
 @machine.gc_paused()
-def _compile(run: Run, progress: LoopState, upcoming: RoundInputs) -> Programs:
+def _compile(run: Run, progress: LoopState, upcoming: RoundInputs, initial: Callable[[], Any]) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     driver, config, trials, first = run.driver, run.config, run.trials, run.trials[0]
     jit = compile_with(config)
@@ -348,6 +349,7 @@ def _compile(run: Run, progress: LoopState, upcoming: RoundInputs) -> Programs:
             if first.costs.enabled:  # measures the pieces: the first round would take a second longer
                 beside.submit(lambda: first.costs.task_pieces)
             round_ = lowered.compile()
+    initial()  # first: if the state alone is too large, other keys help
     with hosts.together():
         memory.check('compiled round', round_, config)
     with _compiling('evaluation', seconds, run):

@@ -121,17 +121,19 @@ def test_memory_that_ends_in_a_run_ends_in_one_line(tmp_path):
 
 
 def test_memory_that_ends_in_compiling_ends_in_one_line_and_other_errors_pass(tmp_path, monkeypatch, capsys):
-    error = jax.errors.JaxRuntimeError
-    errors = [error('INTERNAL: a bug'), MemoryError('images'), error('RESOURCE_EXHAUSTED: memory space hbm is full')]
+    def compiling_raises(error):
+        def compile_(*_, **__):
+            raise error
 
-    def compile_(*_, **__):
-        raise errors.pop()
+        monkeypatch.setattr(jax.stages.Lowered, 'compile', compile_)
 
-    monkeypatch.setattr(jax.stages.Lowered, 'compile', compile_)
+    compiling_raises(jax.errors.JaxRuntimeError('RESOURCE_EXHAUSTED: memory space hbm is full'))
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 2
     assert_one_line(capsys.readouterr().err, ['space hbm', 'server_batch_size'])
+    compiling_raises(MemoryError('images'))
     assert runs.run(tmp_path / 'run', algorithm='supervised_only') == 2
     assert_one_line(capsys.readouterr().err, ['images', 'a smaller data.image_size'])  # of the host
     assert not (tmp_path / 'run').exists()
+    compiling_raises(jax.errors.JaxRuntimeError('INTERNAL: a bug'))
     with pytest.raises(jax.errors.JaxRuntimeError, match='a bug'):
         runs.run(tmp_path / 'run', algorithm='supervised_only')
