@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import sys
 import time
 
 import numpy as np
@@ -60,6 +61,14 @@ def test_a_start_in_the_second_of_another_keeps_its_tensorboard_file(tmp_path, m
     assert sorted(events(tmp_path)[0]) == [(3, 'lr', 0.5), (10, 'lr', 0.5), (11, 'lr', 0.5)]
     names = sorted(path.name for path in (tmp_path / 'tensorboard').iterdir())
     assert [int(name.rpartition('.')[2]) for name in names] == [3, 10, 11]  # TensorBoard reads them in this order
+
+
+def test_tensorboard_files_are_written_without_the_rest_of_tensorboardx(tmp_path, monkeypatch):
+    """It would import PyTorch: seconds at every start, where that is installed."""
+    monkeypatch.delitem(sys.modules, 'tensorboardX', raising=False)
+    _, close = trackers.tensorboard(trackers.Seed(tmp_path, tmp_path, None, 1))
+    close(True)
+    assert 'tensorboardX' not in sys.modules
 
 
 def test_scores_of_other_images_have_other_names():
