@@ -87,10 +87,13 @@ def method(path):
     own = [key for key in keys.fields() if key.rpartition('.')[0] in groups]
     meanings = f'[what they mean](../options.md#{_anchor(*groups)})' if groups else '`--help KEY` says what they mean'
     own += [key for key, field in hparams.KEYS.items() if _readers(field.metadata['feature']) & {*leads(path)}]
-    columns, note = {'default': default}, []
+    columns = {'default': default}
     if callable(first.official):
-        columns['official'] = first.official(default)
-        own += [key for key in SHARED if key in columns['official']]
+        columns['official'] = official = first.official(default)
+        shared = ', '.join(
+            f'`{key}={official[key]}`' for key in SHARED if official.get(key, default[key]) != default[key]
+        )
+        note = [f'`setting=official` also has {shared}.']
     else:
         note = [f'`setting=official` is refused: {first.official}.']
     if first.name == 'semisfl':
