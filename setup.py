@@ -58,8 +58,11 @@ setup(
     extras_require={
         'test': [
             'hypothesis>=6,<7',
+            'ipykernel>=6.29,<8',
             'matplotlib>=3.9,<4',
             'mypy==2.4.1',
+            'nbclient>=0.10.2,<0.12',
+            'nbformat>=5.10,<6',
             'optuna>=5,<6',
             'pdoc>=16,<17',
             'pytest>=9,<10',

@@ -1,16 +1,17 @@
-"""Notebooks run from top to bottom: their cells, one after another, in a namespace of their own."""
+"""Notebooks run from top to bottom, and what they have saved is what they do."""
 
-import json
+import os
 import re
 
 import pytest
 
-from semisfl_jax import algorithms
 from tests.helpers.runs import ROOT
 
-FOLDER = ROOT / 'colabs'
+notebooks = pytest.importorskip('tests.notebooks', reason="notebooks need nbclient: pip install -e '.[test]'")
+
 # Values that a test puts in the place of a notebook's own, so that it ends soon: {notebook: {name: expression}}
 SMALL = {
+    'own_data': {'ROUNDS': '5'},
     'quickstart': {'ROUNDS': '4'},
     'reproduce_table4': {
         'METHODS': "('SemiSFL', 'FedSwitch')",
@@ -21,60 +22,71 @@ SMALL = {
 }
 
 
-def test_every_notebook_is_run():
-    assert {file.stem for file in FOLDER.glob('*.ipynb')} == set(SMALL)
+def cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == 'code']
 
 
-def cells(name):
-    notebook = json.loads((FOLDER / f'{name}.ipynb').read_text())
-    return [''.join(cell['source']) for cell in notebook['cells'] if cell['cell_type'] == 'code']
+def texts(notebook):
+    """What the cells print or return as text."""
+    outputs = [output for cell in cells(notebook) for output in cell.outputs]
+    return '\n'.join(output.get('text') or output['data'].get('text/plain', '') for output in outputs)
 
 
-def run(name, monkeypatch, tmp_path):
-    """Runs the notebook in `tmp_path`; returns its variables and what it displayed."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(FOLDER.parent))
-    displayed = []
-    variables = {'__name__': '__main__', 'display': displayed.append}
-    code = '\n'.join(cells(name))
+def kinds(notebook):
+    """Kinds of the outputs of every cell, such as 'image/png'."""
+    return [{kind for output in cell.outputs for kind in output.get('data', {'text': 0})} for cell in cells(notebook)]
+
+
+def run(name, folder):
+    """Runs a notebook with its SMALL values in a folder."""
+    notebook = notebooks.read(name)
     for variable, value in SMALL[name].items():
-        code, count = re.subn(rf'(?m)^{variable} = .*$', f'{variable} = {value}', code)
-        assert count == 1, variable
-    exec(code, variables)
-    return variables, displayed
+        changed = 0
+        for cell in cells(notebook):
+            cell.source, count = re.subn(rf'(?m)^{variable} = .*?(?=  #|$)', f'{variable} = {value}', cell.source)
+            changed += count
+        assert changed == 1, variable
+    return notebooks.run(notebook, folder)
+
+
+def test_every_notebook_is_run():
+    assert set(notebooks.NAMES) == set(SMALL)
+
+
+@pytest.mark.parametrize('page', notebooks.PAGES, ids=lambda page: page.name)
+def test_the_address_of_the_repository_is_that_of_setup(page):
+    text = page.read_text()
+    assert text == notebooks.with_address(text), 'run python -m tests.notebooks'
+    names = [page.stem] if page.suffix == '.ipynb' else notebooks.NAMES
+    assert sorted(re.findall(r'blob/main/colabs/(\w+)\.ipynb\)', text)) == names  # the badges
+
+
+@pytest.mark.parametrize('name', notebooks.NAMES)
+def test_saved_outputs_are_of_the_cells_in_their_order(name):
+    notebook = notebooks.read(name)
+    assert [cell.execution_count for cell in cells(notebook)] == [*range(1, len(cells(notebook)) + 1)]
+    assert sum(len(output.get('text', '').splitlines()) for cell in cells(notebook) for output in cell.outputs) < 40
+    assert not re.search(r'/(home|root|tmp|work)/', texts(notebook))
+    assert re.search(r'(?m)^\*\*.*on 2 CPU cores: \d+ minutes?\.\*\*', notebook.cells[0].source, re.IGNORECASE)
 
 
 @pytest.mark.slow
-def test_the_quickstart_trains_and_draws(monkeypatch, tmp_path, capsys):
-    variables, displayed = run('quickstart', monkeypatch, tmp_path)
-    assert variables['trained'].round == 4
-    assert [picture._repr_png_()[:4] for picture in displayed] == 6 * [b'\x89PNG']
-    assert len(re.findall(r'(?m)^\d: \d+% confident(?:, \d+% of these right)?$', capsys.readouterr().out)) == 10
-
-
-@pytest.mark.slow
-def test_table_4_of_the_notebook_has_its_row(monkeypatch, tmp_path):
-    variables, displayed = run('reproduce_table4', monkeypatch, tmp_path)
-    report = (variables['folder'] / 'report.md').read_text()
-    (row,) = (line for line in report.splitlines() if line.startswith('| SemiSFL | '))
-    assert re.fullmatch(r'\| SemiSFL \| \d+\.\d\d ± \d+\.\d\d \(3\) \|', row), row  # digits: no number of the paper
-    (frame,) = displayed
-    assert frame._repr_html_().startswith('<iframe srcdoc="&lt;!DOCTYPE html&gt;')
-
-
-@pytest.mark.slow
-def test_the_method_of_the_notebook_trains(monkeypatch, tmp_path, capsys):
-    before = dict(algorithms.METHODS)
-    try:
-        _, displayed = run('your_own_method', monkeypatch, tmp_path)
-    finally:
-        algorithms.METHODS.clear()
-        algorithms.METHODS.update(before)
-    assert [picture._repr_png_()[:4] for picture in displayed] == 2 * [b'\x89PNG']
-    printed = capsys.readouterr().out
-    assert re.search(r'Mean teacher +2 +teacher +\d+\.\d\d ± \d+\.\d\d \[', printed)
+@pytest.mark.parametrize(
+    ('name', 'shown'),
+    {
+        'own_data': 'largest difference of the logits: 0.0',
+        'quickstart': r'teacher and student agree on \d+% of the test images',
+        'reproduce_table4': '2 cells',
+        'your_own_method': r'Mean teacher +2 +teacher +\d+\.\d\d ± \d+\.\d\d \[',
+    }.items(),
+)
+def test_a_notebook_runs_and_shows_what_it_has_saved(name, shown, monkeypatch, tmp_path):
+    monkeypatch.setenv('PYTHONPATH', os.pathsep.join(filter(None, [str(ROOT), os.environ.get('PYTHONPATH')])))
+    notebook = run(name, tmp_path)
+    assert kinds(notebook) == kinds(notebooks.read(name))
+    assert re.search(shown, texts(notebook))
 
 
 def test_the_notebook_has_the_method_of_the_page():
     block = re.search(r'(?ms)^<!-- run -->\n```python\n(.*?)^```$', (ROOT / 'docs/your-own.md').read_text())
-    assert block[1].strip() in cells('your_own_method')
+    assert block[1].strip() in [cell.source for cell in cells(notebooks.read('your_own_method'))]
