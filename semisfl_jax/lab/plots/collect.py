@@ -84,7 +84,7 @@ def _values(name: str, runs: dict[int, Run], key: str, x: str) -> tuple[np.ndarr
         tables.append({number: (places[number], values[number]) for number in shared})
     rounds = sorted(set.intersection(*map(set, tables)))
     if not rounds:
-        raise UserError(f'the runs of {name} have no round in common at which all have {key}')
+        raise UserError(f'the runs of {name} share no round at which all have {key}')
     table = np.array([[table[number] for number in rounds] for table in tables], float)
     return table[..., 0], table[..., 1]
 

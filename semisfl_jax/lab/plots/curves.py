@@ -112,7 +112,7 @@ def against(
       from_zero: whether the y axis begins at 0.
     """
     lines(ax, curves, scale, steps)
-    ax.set(xlabel=X_LABELS[x], ylabel=label)
+    ax.set(xlabel=X_LABELS[x], ylabel=textwrap.fill(label, 30))
     if x == 'round':
         ax.xaxis.get_major_locator().set_params(integer=True)
     if from_zero:
@@ -171,6 +171,8 @@ def table(ax: Axes, columns: Sequence[str], rows: Mapping[str, np.ndarray], unit
     ax.set_xticks(place, [textwrap.fill(name, letters) for name in columns])
     ax.set(xlim=(-0.5, len(columns) - 0.5), ylabel=textwrap.fill(unit, 40))
     ax.grid(visible=False, axis='x')
+    for between in place[1:] - 0.5:
+        ax.axvline(between, color=style.NOTHING, linewidth=0.8)
     style.legend(ax.figure)
     return ax
 

@@ -163,7 +163,8 @@ class Picture:
 def legend(figure: Any) -> None:
     """Puts one legend for all panels below a figure, with each name once; long names are wrapped.
 
-    The figure grows by its height, so that panels keep theirs. Called again after another panel, it makes a new one.
+    The figure grows by its height, so that panels keep theirs; one in a column whose legend would be taller than half
+    of it takes the page. Called again after another panel, it makes a new one.
     """
 
     def inches(side: str) -> float:
@@ -187,6 +188,11 @@ def legend(figure: Any) -> None:
         if most == 1 or inches('width') < figure.get_figwidth():
             break
         assigned.remove()
+    if inches('height') > figure.get_figheight() / 2 and figure.get_figwidth() < WIDTHS['page']:
+        figure.legends[-1].remove()
+        figure.set_figwidth(WIDTHS['page'])
+        legend(figure)
+        return
     figure.set_figheight(figure.get_figheight() + inches('height'))
 
 

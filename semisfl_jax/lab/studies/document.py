@@ -124,16 +124,6 @@ def page(blocks: Sequence[Block]) -> str:
     return _HEAD.replace('TITLE', html.escape(str(blocks[0]).removeprefix('# '))) + body
 
 
-class Framed:
-    """A page for display in notebooks: `display(Framed(text))`. The frame isolates its styles."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    def _repr_html_(self) -> str:
-        return f'<iframe srcdoc="{html.escape(self.text)}" style="width: 100%; height: 50rem; border: 0"></iframe>'
-
-
 _HEAD = """\
 <!DOCTYPE html>
 <html lang="en">
@@ -150,7 +140,7 @@ th, td { border: 1px solid #c8c8c8; padding: .3rem .6rem; text-align: left; vert
 th { background: #f0f2f5; }
 code { font-size: .85em; overflow-wrap: break-word; }
 code span { display: inline-block; max-width: 100%; }
-strong { background: #fff3cd; padding: .6rem .9rem; border-left: .3rem solid #c98a00; display: block; }
+p > strong { background: #fff3cd; padding: .6rem .9rem; border-left: .3rem solid #c98a00; display: block; }
 figure { display: inline-block; margin: 1rem 2rem 1rem 0; max-width: 100%; vertical-align: top; }
 figcaption { font-size: .9em; }
 img { background: #ffffff; padding: .5rem; width: 100%; box-sizing: border-box; }

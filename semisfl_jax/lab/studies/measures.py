@@ -36,6 +36,7 @@ class Kind(NamedTuple):
     # 'spread': run, the runs of all seeds
     read: Callable[[Run, Any], float | None]
     group: str = ''  # kinds of one group stand in one figure, under its name; '': each in its own
+    best: Callable[[Sequence[float]], float] | None = None  # max or min; None: neither is better
 
 
 def _mean(key: str, last: int, scale: float = 1.0) -> Callable[[Run, Any], float | None]:
@@ -100,27 +101,29 @@ def _task(name: str) -> Kind:
     score = tasks.smallest(name).score
     group = 'score after the last round' if score.percent else ''
     read = _mean(tasks.score_key(name, score.name), 1, score.scale)
-    return Kind(f'{name} {score.label} after the last round', score.unit or 'of the range', read, group)
+    return Kind(f'{name} {score.label} after the last round', score.unit or 'of the range', read, group, score.best)
 
 
 _TASKS = {name: _task(name) for name in tasks.DENSE}
 _WEIGHT = 'mean weight of pseudo-labels'
 _WEIGHTS = [f'weight_{kind}_visit_{first}' for kind in ('right', 'wrong') for first in feddure.VISITS]
 KINDS = {
-    'accuracy': Kind('test accuracy after the last round', '%', _mean('', 1)),
-    'late_accuracy': Kind(f'test accuracy, mean of the last {tasks.LAST} evaluations', '%', _mean('', tasks.LAST)),
-    'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after),
-    'loss': Kind('objective F of all clients after the last round', 'nats', _mean(tasks.GLOBAL_LOSS, 1)),
-    'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation),
-    'rounds': Kind('rounds to a target accuracy', 'rounds', _until('round')),
-    'minutes': Kind('simulated minutes to a target accuracy', 'min', _until('minutes')),
-    'gigabytes': Kind('traffic to a target accuracy', 'GiB', _until('gigabytes')),
+    'accuracy': Kind('test accuracy after the last round', '%', _mean('', 1), best=max),
+    'late_accuracy': Kind(
+        f'test accuracy, mean of the last {tasks.LAST} evaluations', '%', _mean('', tasks.LAST), best=max
+    ),
+    'accuracy_after': Kind('test accuracy after T rounds', '%', _accuracy_after, best=max),
+    'loss': Kind('objective F of all clients after the last round', 'nats', _mean(tasks.GLOBAL_LOSS, 1), best=min),
+    'spread': Kind('deviation of the accuracy from the mean of the seeds', 'points', _deviation, best=min),
+    'rounds': Kind('rounds to a target accuracy', 'rounds', _until('round'), best=min),
+    'minutes': Kind('simulated minutes to a target accuracy', 'min', _until('minutes'), best=min),
+    'gigabytes': Kind('traffic to a target accuracy', 'GiB', _until('gigabytes'), best=min),
     'all_gigabytes': Kind(
         'traffic of the whole run', 'GiB', lambda run, _: max(run.axis('gigabytes').values(), default=None)
     ),
     'masked_out': Kind(f'pseudo-labels below the threshold, last {tasks.LAST} rounds', '%', _lacking('mask_rate')),
     **{tasks.score_key(name, tasks.smallest(name).score.name): kind for name, kind in _TASKS.items()},
-    'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m),
+    'delta_m': Kind('Delta_m, the mean relative gain over tasks', '%', _delta_m, best=max),
     **{key: Kind(f'{_WEIGHT}, all rounds with such labels', '%', _mean(key, 0, 100.0), _WEIGHT) for key in _WEIGHTS},
     'impurity': Kind(
         f'error of confident pseudo-labels, last {tasks.LAST} rounds', '%', _lacking('pseudo_label_accuracy')

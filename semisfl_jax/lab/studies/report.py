@@ -1,6 +1,6 @@
 """The report of a study: a function of its plan and the table of its finished runs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -125,15 +125,31 @@ def _caption(table: Table) -> str:
     spreads = [name for name in ('error', 'deviation') if any(getattr(paper, name) is not None for paper in papers)]
     paper_note = '; paper: its mean' if papers else ''
     paper_note += f' (standard {" or ".join(spreads)})' if spreads else ''
-    numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error (number of seeds){paper_note}.'
+    best = '; bold: the best mean, oracles aside' if len(table.rows) > 1 and any(kind.best for kind in kinds) else ''
+    numbers = f'{quantities[0].upper()}{quantities[1:]}: mean ± standard error (number of seeds){best}{paper_note}.'
     return ' '.join(filter(None, (numbers, table.caption)))
 
 
 def _values(table: Table, rows: Rows) -> Grid:
-    """Shows our values, with the paper's beside them if it used the same data."""
+    """Shows our values, with the paper's beside them if it used the same data; the best of a column is bold."""
     texts = {(row['row'], row['column']): row[SHOWN] for row in rows if row['table'] == table.title}
+    for place in _best(table, [row for row in rows if row['table'] == table.title]):
+        ours, *others = texts[place].split('; ')
+        texts[place] = '; '.join([f'**{ours}**', *others])
     shown = [(row, *(texts.get((row, column)) for column in table.columns)) for row in table.rows]
     return Grid((table.row_name, *table.columns), shown)
+
+
+def _best(table: Table, rows: Rows) -> Iterator[tuple[str, str]]:
+    """Finds row and column of the best means, with which no oracle and no unfinished cell competes; `rows`: its own."""
+    means: dict[tuple[str, str], dict[str, float]] = {}  # of a column and a kind of measure, by row
+    for cell, row in zip(table.cells, rows, strict=True):
+        whole = row['state'] == DONE and row['mean'] is not None and row['seeds_counted'] == row['seeds_run']
+        if whole and cell.config.pseudo_labels != 'true':
+            means.setdefault((row['column'], row['measure']), {})[row['row']] = row['mean']
+    for (column, kind), by_row in means.items():
+        if (best := KINDS[kind].best) and len(by_row) > 1:
+            yield from ((row, column) for row, mean in by_row.items() if mean == best([*by_row.values()]))
 
 
 def _cell(cell: Cell, result: CellResult, row: Mapping[str, Any]) -> str:

@@ -38,3 +38,17 @@ def test_a_path_with_dollars_is_no_formula():
 def test_matplotlib_is_imported_only_when_a_figure_is_made():
     for path in (runs.ROOT / 'semisfl_jax/lab/plots').glob('*.py'):
         assert not re.search(r'^(import|from) (matplotlib|sklearn)', path.read_text(), re.MULTILINE), path
+
+
+def test_a_tall_legend_of_a_column_takes_the_page():
+    """Eight names fill two columns of a narrow figure, long ones a single one, in which they are taller than half."""
+    heights = []
+    with style.context():
+        for word in ('short', 'a name that is as long as half of the column'):
+            figure, ax = style.figure()
+            for number in range(8):
+                ax.plot([0, 1], label=f'{word} {number}')
+            style.legend(figure)
+            heights.append(figure.legends[-1].get_window_extent().height / figure.bbox.height)
+            assert figure.get_figwidth() == style.WIDTHS['page' if word != 'short' else 'column']
+    assert max(heights) < 0.5

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from semisfl_jax.base.errors import UserError
-from semisfl_jax.lab.studies import document, engine, spec, statistics
+from semisfl_jax.lab.studies import document, engine, report, spec, statistics
 from semisfl_jax.lab.studies import results as results_lib
 from tests.helpers import studies_toy
 
@@ -48,12 +48,27 @@ def test_the_paper_stands_beside_runs_on_its_own_data_alone(folder, cells, tmp_p
     """The toy's runs are on digits with 40 labels, and so are its accuracies 'of the paper'; its minutes are not."""
     assert (cells['Accuracies']['paper_mean'], cells['Minutes']['paper_mean']) == ('85.5', '')
     text = (folder / 'report.md').read_text()
-    assert '92.00 ± 1.15 (3); paper 85.5 (0.5)' in text
+    assert '**92.00 ± 1.15 (3)**; paper 85.5 (0.5)' in text
     assert '86.5' not in text
     assert text.count('**Made up.**') == len(STUDY.tables) + 1
     changed = engine.run(STUDY, {'data.num_labeled': 50}, str(tmp_path / 'root'), studies_toy.launcher(tmp_path))
     assert not [name for name in ('report.md', 'cells.csv') if 'paper' in (changed / name).read_text()]
     assert b'paper' not in (changed / 'figures' / '1-values.svg').read_bytes()
+
+
+def test_the_best_of_a_column_is_bold_and_an_oracle_is_none(folder):
+    # SemiSFL's, which is ahead by 7 / 3 and 2
+    assert re.findall(r'\*\*(\d.*?) ±', (folder / 'report.md').read_text()) == ['92.00', '80.00']
+    first, second, *_ = STUDY.tables[0].cells
+    config = first.config.copy_and_resolve_references()
+    with config.unlocked():
+        config.pseudo_labels = 'true'
+    kind = {'measure': 'minutes', 'column': first.column, 'state': 'done', 'seeds_counted': 3, 'seeds_run': 3}
+    means = {first.row: 1.0, second.row: 3.0, 'third': 2.0}
+    rows = [{**kind, 'row': row, 'mean': mean} for row, mean in means.items()]
+    cells = (dataclasses.replace(first, config=config), second, second)
+    made = dataclasses.replace(STUDY.tables[0], cells=cells)
+    assert [*report._best(made, rows)] == [('third', first.column)]  # the lowest, as it is a time
 
 
 def test_the_way_to_a_target(folder, cells):
