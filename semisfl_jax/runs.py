@@ -175,7 +175,7 @@ def lacking(folder: Path) -> list[str]:
     file = folder / 'config.json'
     seeds = file_io.read_object(file).get('seeds', []) if file.exists() else []
     if not isinstance(seeds, list):
-        raise UserError(f'{file} has seeds={shorten(seeds)}, which is no list; restore it from a copy')
+        raise UserError(f'{file} has seeds={shorten(seeds)}, which is not a list; restore it from a copy')
     return sorted({f'seed_{seed}' for seed in seeds} - {trial.name for trial in trials(folder)})
 
 
@@ -194,7 +194,7 @@ def read_finished(folders: Sequence[Path]) -> list[Run]:
             warn(f'{folder} lacks {", ".join(gone)}, which its config.json names; they are left out')
     ended = [folder for folder in all_ if (folder / 'summary.json').exists()] or all_
     if other := [str(folder) for folder in all_ if folder not in ended]:
-        warn(f'left out, as they hold no finished run: {", ".join(other)}')
+        warn(f'left out because they hold no finished run: {", ".join(other)}')
     runs = [read_run(folder) for folder in ended]
     for run in runs:
         if run.stopped_early:

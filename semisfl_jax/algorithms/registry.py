@@ -50,7 +50,7 @@ def get(name: str) -> Method:
         bare = re.sub('^fed(avg|prox)?[-_:+]', '', name.lower())
         if objective := nearest(bare.replace('-', '_'), UNLABELED, cutoff=0.85):
             write = f'--config.algorithm=fedavg --config.local.objective={objective}'
-            raise UserError(f"config.algorithm='{name}' is no method, but an objective of clients; write {write}")
+            raise UserError(f"config.algorithm='{name}' is an objective of clients, not a method; write {write}")
         mine = 'if it is yours, import the file that registers it'
         raise UserError(f"config.algorithm='{shorten(name)}' is unknown; {use_one_of(name, METHODS)}; {mine}")
     return METHODS[name]

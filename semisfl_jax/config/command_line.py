@@ -215,7 +215,7 @@ def _folders(words: Sequence[str], module: str, flags: Sequence[str]) -> list[Pa
         name = wrong[0].lstrip('-').partition('=')[0]
         raise UserError(f'--{name} is not a flag{did_you_mean(name, flags)} (see --help)')
     if not words:
-        raise UserError('no run is named; give the folders of runs')
+        raise UserError('name one or more folders of runs')
     if module:
         load.run_file(file_io.check_file(module, '--import', LONGEST))
     return [file_io.expand_home(word, 'the folder') for word in words]

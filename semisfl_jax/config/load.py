@@ -179,7 +179,7 @@ def apply_setting(config: ConfigDict, given: Collection[str] = ()) -> None:
 def check_setting(flat: Mapping[str, Any]) -> None:
     """Raises UserError if `setting` is 'official' but was never applied."""
     if flat['setting'] == 'official' and _official(flat) and not flat['official_keys']:
-        raise UserError("config.setting='official' has none of its values; call config.apply_setting(config)")
+        raise UserError("config.setting='official' is set, but its values are not; call config.apply_setting(config)")
 
 
 def _official(flat: Mapping[str, Any]) -> Mapping[str, Any]:

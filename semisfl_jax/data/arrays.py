@@ -44,14 +44,14 @@ def from_arrays(
     labels = {'train_labels': _column('train_labels', train_labels), 'test_labels': _column('test_labels', test_labels)}
     names, named = tuple(map(str, classes or ())), [column.dtype.kind == 'U' for column in labels.values()]
     if named[0] != named[1]:
-        raise UserError('of train_labels and test_labels, one has names and the other numbers; give both alike')
+        raise UserError('one of train_labels and test_labels has names, the other numbers; use the same kind for both')
     if named[0]:
         names = names or tuple(sorted({*labels['train_labels'].tolist()}))
         labels = {key: _number(key, column, names) for key, column in labels.items()}
     seen, tested = map(np.unique, labels.values())
     count = len(names) if names else int(seen.max(initial=-1)) + 1
     if names and len({*names}) < count:
-        raise UserError(f'classes {names} has a name twice; give each class one of its own')
+        raise UserError(f'classes {names} repeats a name; give every class its own')
     if not names and len(seen[seen >= 0]) < count:
         raise UserError(
             f'train_labels has {len(seen[seen >= 0])} classes with numbers up to {count - 1}; number them 0, 1, 2, … '
@@ -59,7 +59,7 @@ def from_arrays(
         )
     if len(unseen := np.setdiff1d(tested, seen)):
         name = repr(names[unseen[0]]) if names and 0 <= unseen[0] < count else unseen[0]
-        raise UserError(f'test_labels has class {name}, of which train_labels has none; add images, or leave these out')
+        raise UserError(f'test_labels has class {name}, which train_labels lacks; add images there, or remove these')
     owners = {}
     if client_ids is not None:
         owners['client_ids'] = np.unique(_column('client_ids', client_ids), return_inverse=True)[1].astype(np.int32)
@@ -101,7 +101,7 @@ def _stack(images: Iterable[Any]) -> np.ndarray:
     if {array.shape[-1] for array in arrays} == {1, 3}:
         arrays = [np.broadcast_to(array, (*array.shape[:-1], 3)) for array in arrays]
     if len(shapes := sorted({array.shape for array in arrays})) > 1:
-        raise UserError(f'the images are of unequal size, such as {shapes[0]} and {shapes[-1]}; resize them before')
+        raise UserError(f'the images differ in size, such as {shapes[0]} and {shapes[-1]}; resize them first')
     return np.stack(arrays) if arrays else np.empty(0, np.uint8)
 
 

@@ -245,14 +245,14 @@ def warn_of_images(dataset: Dataset) -> None:
         if not any(block.max() > DARK for block in blocks(images)):  # usually decided by the first block
             highest = max(int(block.max()) for block in blocks(images))
             warn(
-                f"data set '{name}': the largest value of {key} is {highest}, and augmentation takes images to "
-                'use 0 to 255; scale them to that'
+                f"data set '{name}': the largest value of {key} is {highest}, but augmentation expects 0 to 255; "
+                'scale the images'
             )
             break
     if leaked := count_in_both(train, test):
         warn(
-            f"data set '{name}': {leaked:,} of its {len(test):,} test images are training images, "
-            'too, and their scores say little; take them out of one of the two'
+            f"data set '{name}': {leaked:,} of its {len(test):,} test images are also training images, "
+            'so their scores say little; remove them from one of the two'
         )
 
 

@@ -161,7 +161,7 @@ def decode_chunk(encoded: Sequence, shape: tuple[int, int, int], size: int) -> n
     for image in images:
         if image.shape != shape:
             raise UserError(
-                f'the images are of unequal size, such as {image.shape[:2]} and {shape[:2]}: '
+                f'the images differ in size, such as {image.shape[:2]} and {shape[:2]}: '
                 'set --config.data.image_size to resize all of them to one side'
             )
     return np.stack(images)

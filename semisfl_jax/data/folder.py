@@ -106,7 +106,7 @@ def read_classes(path: str) -> tuple[str, ...]:
     lines = file_io.read_text(path, 'config.data.class_list', LIST_BYTES).splitlines()
     classes = tuple(line.split()[0] for line in lines if line.strip())
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise UserError(f"config.data.class_list '{path}' must name at least two classes, one per line, none twice")
+        raise UserError(f"config.data.class_list '{path}' must name two or more classes, one per line, without repeats")
     return classes
 
 

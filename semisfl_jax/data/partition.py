@@ -262,7 +262,7 @@ def _keep_clients(
     """Leaves unlabeled and labeled rows, in K + 1 groups, with the clients that the data give them."""
     rule, clients = f"config.federation.partition='{partitioners.NATURAL}'", chosen['num_clients']
     if (owners := dataset.client_ids) is None:
-        raise UserError(f'{rule} needs clients that the data name: sfl.data.from_arrays(…, client_ids=…)')
+        raise UserError(f'{rule} needs data that name their clients: sfl.data.from_arrays(…, client_ids=…)')
     if (has := owners.max() + 1) != clients:
         raise UserError(f"config.federation.num_clients={clients}, but data set '{dataset.name}' has {has}; use that")
     _, used = _unlabeled_sizes(pool, chosen)
@@ -270,8 +270,8 @@ def _keep_clients(
     labeled = np.concatenate(with_labels)
     if len(empty := np.setdiff1d(owners, owners[rows])):
         raise UserError(
-            f'{rule}: client {empty[0]} has no unlabeled image beside those that the server takes, or that are held '
-            'out; use fewer (data.num_labeled, data.num_validation), or leave such clients out of the data'
+            f"{rule}: client {empty[0]} has no unlabeled image left besides the server's and the held-out ones; "
+            'use fewer (data.num_labeled, data.num_validation), or leave such clients out of the data'
         )
     return _by_owner(rows, owners[rows], clients), _by_owner(labeled, owners[labeled], clients)
 
@@ -408,7 +408,7 @@ def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
                     f'{what}, and others {tasks.IGNORED}, which means no truth; where that stands for what an image '
                     'shows, use another number, such as 1'
                 )
-            warn(f'{what}, so that there is nothing to tell apart; scores that need both are n/a')
+            warn(f'{what}, so there is nothing to tell apart; scores that need both are n/a')
 
 
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
@@ -458,8 +458,8 @@ def draw_validation(dataset: Dataset, number: int, seed: int) -> np.ndarray:
     sizes = np.array([len(rows) for rows in groups])
     if number > sizes.sum():
         raise UserError(
-            f"config.data.num_validation={number}: data set '{dataset.name}' has {sizes.sum():,} training images that "
-            'could be held out; use fewer'
+            f"config.data.num_validation={number}: data set '{dataset.name}' has {sizes.sum():,} training images to "
+            'hold out; use fewer'
         )
     generator, taken = rng.host(seed, 'validation'), largest_remainder(sizes, number)
     parts = [generator.permutation(rows)[:count] for rows, count in zip(groups, taken, strict=True)]

@@ -79,7 +79,7 @@ def counts(rule: str, sizes: np.ndarray, settings: RuleSettings) -> np.ndarray:
     if fault:
         raise UserError(
             f"{settings.key}='{rule}': the rule in data.PARTITIONS returns {fault}; return integers {list(shape)}, "
-            f'0 or more, the columns of which sum to the sizes {sizes.tolist()}'
+            f'0 or more, whose columns sum to the sizes {sizes.tolist()}'
         )
     return dealt
 

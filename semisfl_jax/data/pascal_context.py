@@ -90,7 +90,7 @@ def _ids(folder: Path, split: str) -> list[str]:
     path = folder / LISTS / f'{split}.txt'
     ids = file_io.read_text(str(path), 'config.data.image_folder', LIST_BYTES).split()
     if not ids or len(set(ids)) < len(ids):
-        raise UserError(f"the list '{path}' must name at least one image, one on a line, and none twice")
+        raise UserError(f"the list '{path}' must name at least one image, one per line, without repeats")
     return ids
 
 

@@ -84,7 +84,7 @@ def _read(path: str) -> dict[str, np.ndarray]:
     """Reads a file as {name: float32 array}."""
     file = file_io.check_file(path, KEY, LARGEST)
     if file.suffix not in _ENDINGS:
-        raise UserError(f"{KEY}='{path}' is of no known format; use {', '.join(_ENDINGS)}")
+        raise UserError(f"{KEY}='{path}' has an unknown format; use {', '.join(_ENDINGS)}")
     try:
         return {name: np.asarray(array, np.float32) for name, array in _arrays(file).items()}
     except ImportError as error:

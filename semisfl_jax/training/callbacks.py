@@ -86,7 +86,7 @@ class _Watched:
         if isinstance(event, Described):
             score = tasks.split_key(self.key) if self.key else event.headline
             if not score:
-                raise UserError(f"{self.callback}: '{self.key}' is no score, as teacher_accuracy is one")
+                raise UserError(f"{self.callback}: '{self.key}' is not a score; give one such as teacher_accuracy")
             if event.headline.split == 'test':
                 how = "set data.num_validation and data.eval_split='validation'"
                 raise UserError(f'{self.callback} would choose by test images, whose scores then mean nothing; {how}')

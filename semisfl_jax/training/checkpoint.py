@@ -140,7 +140,7 @@ def restore(folders: Sequence[Path], template: Any, identities: Sequence[Identit
                 'another --workdir'
             )
         for fault in faults:
-            warn(f'a checkpoint is passed over: {fault}')
+            warn(f'skipping a checkpoint: {fault}')
     if differing:
         warn(
             f'the checkpoints in {folders[0]} were made with {", ".join(differing)}; later rounds may differ in their '

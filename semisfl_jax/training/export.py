@@ -103,7 +103,7 @@ def _program(built: Experiment, state: Any, name: str) -> tuple[dict[str, np.nda
 
     weights = {key: leaves[key] for key in _read(predict, leaves, one)}
     if other := [key for key, leaf in weights.items() if leaf.dtype != np.float32]:
-        raise UserError(f'{other[0]} is of {weights[other[0]].dtype}: weights of float32 alone can be exported')
+        raise UserError(f'{other[0]} is of {weights[other[0]].dtype}: only weights of float32 can be exported')
     (batch,) = jax.export.symbolic_shape('batch')
     arguments = _shapes(weights), jax.ShapeDtypeStruct((batch, *image), np.uint8)
     return weights, jax.export.export(compile_with(built.config)(predict), platforms=PLATFORMS)(*arguments), name

@@ -264,7 +264,7 @@ class RunFolder:
             began, now = read_began(self.homes[0])['devices'], self._trials[0].devices
             if began != now:
                 what = f'{self.path} began on {count(began, "device")} and resumes on {now}'
-                warn(f'{what}: sums differ in their order, and later rounds in their last digits')
+                warn(f'{what}: sums are taken in a different order, so later rounds may differ in their last digits')
         return (restored, records) if restored else None
 
     @contextmanager

@@ -83,7 +83,7 @@ LESS = IMAGES[:, :, :, :1]
         ({'images': np.where(IMAGES > 250, np.nan, 0.5)}, 'train_images is float64 from nan'),
         ({'images': IMAGES.astype(int)}, r'train_images is int64 \[6, 8, 9, 3\]; use uint8'),
         ({'images': IMAGES[:4]}, r'train_labels is int32 \[6\]; use integer \[4\]'),
-        ({'images': IMAGES[:0], 'labels': LABELS[:0]}, 'test_labels has class 0, of which train_labels has none'),
+        ({'images': IMAGES[:0], 'labels': LABELS[:0]}, 'test_labels has class 0, which train_labels lacks'),
         ({'test': TEST[:0], 'tested': TESTED[:0]}, 'test_images .* with n of at least 1'),
         ({'test': TEST[:, :, :, :1]}, r'test_images is uint8 \[4, 8, 9, 1\]; use uint8 \[4, 8, 9, 3\]'),
         ({'images': np.moveaxis(IMAGES, -1, 1)}, r'train_images .*\[6, 3, 8, 9\], channels first; use numpy.moveaxis'),
@@ -92,14 +92,14 @@ LESS = IMAGES[:, :, :, :1]
         ({'labels': ['a', None] * 3}, 'train_labels is object'),
         ({'labels': [0, 2] * 3}, 'has 2 classes with numbers up to 2; number them 0, 1, 2'),
         ({'labels': LABELS - 1, 'tested': [0, 1, 0, 1]}, 'train_labels are -2 to 1; use -1 to 1'),
-        ({'tested': [0, 1, 2, 3]}, 'test_labels has class 3, of which train_labels has none'),
+        ({'tested': [0, 1, 2, 3]}, 'test_labels has class 3, which train_labels lacks'),
         ({'tested': [0, 1, 2, -1]}, 'test_labels are -1 to 2; use 0 to 2'),
         ({'tested': [0, 1, 2, 3], 'classes': 'abcd'}, "test_labels has class 'd'"),
-        ({'labels': list('abcabc')}, 'one has names and the other numbers'),
+        ({'labels': list('abcabc')}, 'has names, the other numbers'),
         ({'labels': list('abcabc'), 'tested': list('abcd')}, "test_labels has 'd', which is not one of the classes"),
         ({'labels': list('abcabc'), 'tested': list('abca'), 'classes': 'ab'}, "train_labels has 'c'"),
         ({'classes': ['a', 'b']}, 'train_labels are -1 to 2; use -1 to 1'),
-        ({'classes': ['a', 'b', 'a']}, 'has a name twice'),
+        ({'classes': ['a', 'b', 'a']}, 'repeats a name'),
         ({'client_ids': [0, 1]}, r'client_ids is int32 \[2\]; use integer \[6\]'),
         ({'client_ids': [0.5] * 6}, 'client_ids is float64'),
     ],
@@ -134,7 +134,7 @@ def test_a_data_set_of_hugging_face_is_that_of_its_arrays(modes, channels, kind)
     (train, shown), (test, tested) = split(modes), split(modes[:4])
     splits = {'train': train.with_format(kind), 'test': test.with_format(kind)}
     if kind and channels == 3:  # arrays of unlike modes
-        with pytest.raises(UserError, match='unequal size'):
+        with pytest.raises(UserError, match='differ in size'):
             data.from_hugging_face(splits, **COLUMNS)
         return
     loaded = data.from_hugging_face(splits, **COLUMNS, client='writer')

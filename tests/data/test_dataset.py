@@ -90,7 +90,7 @@ def test_test_images_that_are_training_images_are_counted(tmp_path, monkeypatch,
     images[19, 0, 0, 0] ^= 1
     data.load(source(tmp_path, monkeypatch, split_of(images, np.arange(24) % 2)))
     (record,) = caplog.records
-    assert '3 of its 8 test images are training images' in record.getMessage()
+    assert '3 of its 8 test images are also training images' in record.getMessage()
 
 
 @pytest.mark.parametrize('options', [{'name': 'digits'}, {'name': 'mnist', 'fake': True}])

@@ -286,7 +286,7 @@ def test_fewer_images_are_a_share_of_each_class_and_stay_with_their_clients():
 def test_clients_that_do_not_fit_are_named():
     alone = dataclasses.replace(NATURAL, client_ids=np.minimum(np.arange(700), 6).astype(np.int32))
     for dataset, changes, message in (
-        (dataset_of(SKEWED), {}, "partition='natural' needs clients that the data name"),
+        (dataset_of(SKEWED), {}, "partition='natural' needs data that name their clients"),
         (NATURAL, {'num_clients': 8}, "num_clients=8, but data set 'toy' has 7"),
         (alone, {'num_labeled': 690}, r'client \d has no unlabeled image'),
     ):

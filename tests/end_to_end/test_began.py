@@ -199,7 +199,7 @@ def test_fewer_devices_are_a_word_and_no_other_run(made, tmp_path, caplog):
     sfl.train(config(made, rounds=3, parallel__devices=1), run)
     assert lines(run) == lines(made / 'longer')
     (message,) = [record.getMessage() for record in caplog.records if 'devices' in record.getMessage()]
-    assert 'began on 2 devices and resumes on 1: sums differ in their order' in message
+    assert 'began on 2 devices and resumes on 1: sums are taken in a different order' in message
 
 
 @pytest.fixture

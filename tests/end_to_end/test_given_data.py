@@ -126,7 +126,7 @@ def test_what_contradicts_the_data_is_refused():
         ({'data__fake': True}, given, 'data.fake=True contradicts'),
         ({'data__image_size': 12}, given, 'image_size=12, .* has images of 8 x 8'),
         ({}, [1, 2], 'dataset is a list; use sfl.data.from_arrays'),
-        ({'federation__partition': 'natural'}, None, "partition='natural' needs clients that the data name"),
+        ({'federation__partition': 'natural'}, None, "partition='natural' needs data that name their clients"),
     ):
         with pytest.raises(UserError, match=message):
             sfl.build(config(**changes), dataset)

@@ -164,7 +164,7 @@ def test_a_run_that_has_not_ended_is_left_out(tmp_path, capsys):
     assert command('compare', *folders) == 0
     out, err = capsys.readouterr()
     assert 'Supervised-only  1      student  80.00 ' in out
-    assert err == f'warning: left out, as they hold no finished run: {folders[-1]}\n'
+    assert err == f'warning: left out because they hold no finished run: {folders[-1]}\n'
 
 
 def test_a_seed_whose_folder_is_gone_is_named(tmp_path, capsys):

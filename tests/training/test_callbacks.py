@@ -51,7 +51,7 @@ def test_an_error_is_better_if_it_is_lower():
 def test_what_cannot_be_chosen_by_is_refused(make):
     with pytest.raises(UserError, match=r"test images.* data\.eval_split='validation'"):
         make()(ACCURACY._replace(headline=tasks.Headline('student', tasks.ACCURACY)))
-    with pytest.raises(UserError, match="'loss_supervised' is no score"):
+    with pytest.raises(UserError, match="'loss_supervised' is not a score"):
         make('loss_supervised')(ACCURACY)
     call = make('teacher_accuracy')
     call(ACCURACY._replace(folder='folder'))

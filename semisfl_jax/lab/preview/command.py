@@ -55,7 +55,7 @@ def request(config: ConfigDict, workdir: str, target: str, devices: int) -> tupl
     if devices < 0:
         raise UserError(f'--devices={devices}: must be a number of devices, 1 or more')
     if config.seeds:
-        raise UserError(f'config.seeds={tuple(config.seeds)}: a preview is of one seed; use config.seed')
+        raise UserError(f'config.seeds={tuple(config.seeds)}: a preview takes one seed; use config.seed')
     config.parallel.devices = devices or max(1, config.parallel.devices)
     sfl.check(config)
     return sfl.resolve(config), targets.get(target)

@@ -124,7 +124,7 @@ def _scores(groups: Groups, kind: str, x: str = 'round', of_task: bool = False) 
     """Draws the headline's score, or that of the task of the column's measure."""
     task = tasks.split_key(kind) if of_task else None
     if of_task and task is None:
-        raise UserError(f'{kind} is no score of a task')
+        raise UserError(f'{kind} is not a score of a task')
     score = task.score if task else collect.score(groups)
     lines = collect.curves(groups, kind if task else collect.SCORE, x)
     shown = curves.levels([curves.binned(curve, POINTS) for curve in lines])

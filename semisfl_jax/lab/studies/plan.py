@@ -138,7 +138,7 @@ def _merge(study: Study, own: Mapping[str, Any], shared: Mapping[str, Any]) -> S
     study = study.part(own.get('study_rows', ()), own.get('study_columns', ()))
     source, beside = own.get('study_tuned', ''), own.get('study_untuned', False)
     if beside and not source:
-        raise UserError('config.study_untuned=True needs tuned settings beside it; write --config.study_tuned=FILE')
+        raise UserError('config.study_untuned=True also needs tuned settings; write --config.study_tuned=FILE')
     if not source:
         return spec.with_changes(study, shared)
     result = tuned.read(file_io.expand_home(source, 'config.study_tuned'))
@@ -262,11 +262,11 @@ def _check_words(names: Sequence[str], texts: Iterable[str]) -> None:
 
     for name in names:
         if not isinstance(name, str) or not re.fullmatch(r'\w[\w.-]{0,99}', name, re.ASCII):
-            raise UserError(f"{name!r} is no name of a folder; use up to 100 letters, digits, '_', '-' and '.'")
+            raise UserError(f"{name!r} cannot be the name of a folder; use up to 100 letters, digits, '_', '-' and '.'")
     for text in texts:
         what = f'the title or name {shorten(repr(text))} of {names[0]}'
         if not isinstance(text, str) or not text.strip() or not text.isprintable():
-            raise UserError(f'{what} is not a line of text; write one')
+            raise UserError(f'{what} must be a single line of text')
         if len(text.encode()) > _LONGEST:
             raise UserError(f'{what} has {len(text.encode()):,} bytes; use at most {_LONGEST}')
         try:
@@ -288,7 +288,7 @@ def _check_cells(study: Study) -> None:
             if cell.config.pseudo_labels == 'true' and 'oracle' not in f'{cell.row} {cell.column}'.lower():
                 raise UserError(f"config.pseudo_labels='true' is an oracle; name its row so: '{cell.row} (oracle)'")
             if (split := cell.config.data.eval_split) != 'test':
-                raise UserError(f"config.data.eval_split='{split}': studies are of test scores; use 'test'")
+                raise UserError(f"config.data.eval_split='{split}': studies report test scores; use 'test'")
         except UserError as error:
             raise UserError(f'{study.name}:{study.scale}, {cell.row} / {cell.column}: {error}') from error
 

@@ -139,7 +139,7 @@ def read_provenance(folder: Path) -> list[dict[str, Any]]:
     file = folder / PROVENANCE
     entries = file_io.parse_json(file_io.read(file), str(file)) if file.exists() else []
     if not isinstance(entries, list) or not all(map(_is_entry, entries)):
-        raise UserError(f'{file} was modified after a study wrote it; delete it, and its runs are of an unknown commit')
+        raise UserError(f'{file} was modified after a study wrote it; delete it: its commit is then unknown')
     return entries
 
 

@@ -77,7 +77,7 @@ def read(path: str | os.PathLike[str]) -> Tuned:
     if not file_io.is_sealed(content):
         raise UserError(f'{file} was modified after the sweep wrote it; run the sweep again, which takes no new trials')
     if 'methods' not in content:
-        raise UserError(f'{file} is not of a sweep; give the path of a {NAME}')
+        raise UserError(f'{file} was not written by a sweep; give the path of a {NAME}')
     content['methods'] = [TunedMethod(**method) for method in content['methods']]
     fields = (content[name] for name in Tuned._fields)
     return Tuned._make(tuple(value) if isinstance(value, list) else value for value in fields)

@@ -73,12 +73,12 @@ def test_a_mistake_in_a_study_is_found_before_its_first_run(tmp_path, changes, n
 
 
 TITLES = {
-    '': 'not a line',
-    ' ': 'not a line',
-    'a\nb': 'not a line',
-    'a\0b': 'not a line',
-    '\ud800': 'not a line',
-    7: 'not a line',
+    '': 'single line',
+    ' ': 'single line',
+    'a\nb': 'single line',
+    'a\0b': 'single line',
+    '\ud800': 'single line',
+    7: 'single line',
     'x' * 151: '151 bytes',
     '百' * 51: '153 bytes',
     r'$\bad{$': 'formula',
@@ -111,7 +111,7 @@ def test_a_title_that_cannot_be_drawn_is_refused_before_the_first_run(tmp_path, 
 def test_a_name_that_is_none_of_a_folder_is_refused(tmp_path, make, key, name):
     if (make, key) == (sweeps_toy.sweep, 'scale') and not name:
         return  # a sweep may have none
-    with pytest.raises(UserError, match='no name of a folder'):
+    with pytest.raises(UserError, match='cannot be the name of a folder'):
         engine.run(dataclasses.replace(make(), **{key: name}), {}, str(tmp_path / 'root'))
     assert not any(tmp_path.iterdir())
 
