@@ -192,7 +192,7 @@ def test_interrupted_it_says_so_in_a_line(monkeypatch, capsys):
         (['{run}', '{run}'], 'seed 0'),
         (['{run}/none'], '{run}/none'),
         (['--format=html', '{run}'], "--format='html'"),
-        (['--last=5'], 'no run'),
+        (['--last=5'], 'name one or more folders'),
         (['--last=0', '{run}'], '--last=0'),
     ],
 )
