@@ -11,6 +11,7 @@ README = Path(__file__).with_name('README.md').read_text(encoding='utf-8')
 # Where the package is installed, configs/ takes the place of semisfl_jax/configs/, which leads to it in a checkout.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
+DOCS = ['math-core>=0.9,<0.10', 'myst-nb>=1.4,<2', 'sphinx>=9,<10', 'sphinx-book-theme>=1.4,<2']
 HUGGING_FACE = ['datasets>=5,<6']
 # Reports of studies and sweeps
 STUDIES = ['markdown-it-py>=3,<5', 'statsmodels>=0.14,<0.16']
@@ -64,14 +65,14 @@ setup(
             'nbclient>=0.10.2,<0.12',
             'nbformat>=5.10,<6',
             'optuna>=5,<6',
-            'pdoc>=16,<17',
             'pytest>=9,<10',
             'pytest-xdist>=3.6,<4',
             'ruff==0.17.5',
+            *DOCS,
             *HUGGING_FACE,
             *STUDIES,
         ],
-        'docs': ['pdoc>=16,<17'],
+        'docs': DOCS,
         'plots': ['matplotlib>=3.9,<4', *STUDIES],
         'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],
         'datasets': HUGGING_FACE,

@@ -22,13 +22,28 @@ from tests.helpers.runs import ROOT
 START, END = '<!-- made by tests/pages.py -->', '<!-- end -->'
 
 
+GROUPS = {
+    '': 'Run and rounds',
+    'parallel': 'Devices and processes',
+    'data': 'Data',
+    'federation': 'Clients',
+    'model': 'Model',
+    'augment': 'Views of images',
+    'frequency': 'Adaptation of K_s',
+    'local': 'Training at clients',
+    'uda': 'The objective `uda`',
+    'cost': 'Costs',
+    'failures': 'Failures',
+}
+
+
 def options():
-    """docs/options.md: the options of each method, `config.GROUP.NAME`."""
+    """docs/options.md: every key, those of all methods before the options of single ones."""
     parts = []
-    for group in sorted(option_groups()):
+    for group in [*GROUPS, *sorted(option_groups())]:
         rows = [f'## {_title(group)}', '| key | default | meaning | values |\n|---|---|---|---|']
         lines = [
-            f'| `{key}` | `{field.default!r}` | {_cell(field.metadata["help"])} | {_cell(keys.values(field))} |'
+            f'| `{key}` | `{field.default!r}` | {_plain(field.metadata["help"])} | {_cell(keys.values(field))} |'
             for key, field in keys.fields().items()
             if key.rpartition('.')[0] == group
         ]
@@ -38,8 +53,7 @@ def options():
 
 def _title(group):
     methods = [f'`{name}`' for name, method in METHODS.items() if method.option_group == group]
-    names = ' and '.join(filter(None, (', '.join(methods[:-1]), methods[-1])))
-    return f'`config.{group}`: {names}'
+    return GROUPS.get(group) or f'Options of {" and ".join(filter(None, (", ".join(methods[:-1]), methods[-1])))}'
 
 
 def _anchor(group):
@@ -52,8 +66,7 @@ def metrics():
 
     def table(found):
         rows = [f'| {", ".join(f"`{key}`" for key in m.keys)} | {m.where} | {_cell(m.meaning)} |' for m in found]
-        text = '\n'.join(['| key | where | meaning |', '|---|---|---|', *rows])
-        return re.sub(r'docs/(\w+\.md)', r'[\1](\1)', text)
+        return _linked('\n'.join(['| key | where | meaning |', '|---|---|---|', *rows]))
 
     return f'{table(metric_help.COMMON)}\n\n## Metrics of single methods\n\n{table(metric_help.of_methods())}'
 
@@ -218,6 +231,15 @@ PAGES = {
 
 def _cell(text):
     return text.replace('|', '\\|')
+
+
+def _plain(text):
+    """A meaning, in which nothing is markup but code, and pages are links."""
+    return _linked(re.sub(r'[*$<]', r'\\\g<0>', _cell(text)))
+
+
+def _linked(text):
+    return re.sub(r'docs/([\w-]+\.md)', r'[\1](\1)', text)
 
 
 def fill(name):

@@ -1,7 +1,10 @@
-"""What the Markdown files say of the repository holds: links, keys, code."""
+"""What the Markdown files say of the repository holds: links, keys, code. Their site has an anchor for each name."""
 
+import inspect
+import os
 import re
 import shlex
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,20 +12,22 @@ import numpy as np
 import pytest
 
 import launch
+import semisfl_jax as sfl
 from configs import default
 from docs.methods import pictures
 from semisfl_jax import algorithms, core, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import semisfl_prior
 from semisfl_jax.algorithms.registry import is_ours
-from semisfl_jax.config import command_line
+from semisfl_jax.config import command_line, metric_help
 from semisfl_jax.core import hparams
 from semisfl_jax.lab.studies import figures, measures, plan, spec, sweeps
 from tests import pages
 from tests.helpers import runs
 
 ROOT = Path(launch.__file__).parent
-PAGES = [ROOT / 'README.md', *sorted((ROOT / 'docs').rglob('*.md'))]
+DOCS = [path for path in sorted((ROOT / 'docs').rglob('*.md')) if not path.is_symlink()]
+PAGES = [ROOT / 'README.md', *DOCS]
 KEYS = config_lib.flatten(default.get_config())
 OF_MANY_RUNS = {*spec.OWN_KEYS, *sweeps.OWN_KEYS}  # of studies and sweeps
 GROUPS = {key.rpartition('.')[0] for key in KEYS} - {''}
@@ -30,6 +35,9 @@ GROUPS = {key.rpartition('.')[0] for key in KEYS} - {''}
 CODE = {'data': dir(data), 'model': models.SplitModel._fields}
 FENCE = re.compile(r'^```(\w*)\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 RUN = re.compile(r'^<!-- run -->\n```python\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+
+EVIDENCE = {'results', 'reproduction', 'performance', 'client-priors', 'ledger', 'options', 'metrics', 'costs'}
 
 
 def prose(page):
@@ -248,3 +256,35 @@ def test_the_labeler_of_the_page_has_the_threshold_of_one_method_and_the_target_
     assert labels.confident.tolist() == [False, True, False, True]
     assert labels.labels.tolist() == [3, 1, 3, 2]  # 3 is no class
     assert labels.state.tolist() == [[0, 1, 0], [3, 0, 2]]
+
+
+def test_the_words_to_be_read_are_few():
+    pages = [page for page in DOCS if page.stem not in EVIDENCE]
+    assert sum(len(page.read_text().split()) for page in pages) <= 27_000
+
+
+@pytest.mark.slow
+def test_the_site_has_an_anchor_for_each_key_metric_method_and_public_name(tmp_path):
+    pytest.importorskip('sphinx_book_theme', reason="the site needs Sphinx: pip install -e '.[docs]'")
+    words = ['-m', 'sphinx', '-q', '-W', '-b', 'html', ROOT / 'docs', tmp_path / 'html']
+    environment = {**os.environ, 'PYTHONPATH': str(ROOT)}
+    made = subprocess.run([sys.executable, *words], env=environment, capture_output=True, text=True, check=False)
+    assert (made.returncode, made.stderr) == (0, '')
+    pages = {path.relative_to(tmp_path / 'html'): path.read_text() for path in (tmp_path / 'html').rglob('*.html')}
+    ids = {str(path.with_suffix('')): {*re.findall(r' id="([^"]+)"', page)} for path, page in pages.items()}
+    assert {*KEYS} <= ids['options']
+    assert {key for metric in (*metric_help.COMMON, *metric_help.of_methods()) for key in metric.keys} <= ids['metrics']
+    assert {*algorithms.METHODS} <= ids['methods/index']
+    names = ids['api'] | ids['api-run'] | ids['api-round']
+    for name in sfl.__all__:
+        thing = getattr(sfl, name)
+        if not inspect.ismodule(thing):
+            assert f'semisfl_jax.{name}' in names
+            continue
+        for inner, value in vars(thing).items():
+            if (getattr(value, '__module__', None) or '').startswith(thing.__name__) and not inner.startswith('_'):
+                assert {f'{thing.__name__}.{inner}', f'semisfl_jax.{inner}'} & names, (name, inner)
+    for path, page in pages.items():
+        assert not re.findall(r'<(?:script|link|img)\b[^>]*(?:src|href)="(?:https?:)?//[^"]*', page), (
+            f'{path} needs a network'
+        )

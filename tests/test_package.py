@@ -1,5 +1,4 @@
-"""The package without its repository: configurations by name, the command, a wheel in an empty folder, and the
-reference of its public names."""
+"""The package without its repository: configurations by name, the command, and a wheel in an empty folder."""
 
 import os
 import re
@@ -9,7 +8,6 @@ import sys
 import sysconfig
 import venv
 from importlib import metadata
-from types import ModuleType
 
 import pytest
 from packaging.requirements import Requirement
@@ -121,21 +119,6 @@ def test_a_wheel_trains_and_makes_studies_in_an_empty_folder(tmp_path):
     assert (empty / 'a' / 'summary.json').exists()
     (report,) = (empty / 'studies').glob('table4*/report.md')
     assert f'version {sfl.__version__}' in report.read_text()
-
-
-@pytest.mark.slow
-def test_the_reference_has_all_public_names_and_pages_of_public_modules(folder):
-    """docs/api.py."""
-    pytest.importorskip('pdoc', reason="the API reference needs pdoc: pip install -e '.[docs]'")
-    command = [sys.executable, runs.ROOT / 'docs' / 'api.py', folder]
-    environment = {**os.environ, 'PYTHONPATH': str(runs.ROOT)}
-    made = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (made.returncode, made.stderr) == (0, '')
-    page = (folder / 'semisfl_jax.html').read_text(encoding='utf-8')
-    assert not re.search(r'ForwardRef|Alias for field|jaxlib\._jax|0x[0-9a-f]{8}', page)
-    for name, thing in ((name, getattr(sfl, name)) for name in sfl.__all__ if name != '__version__'):
-        page_of_module = folder / f'{getattr(thing, "__name__", name).replace(".", "/")}.html'
-        assert page_of_module.exists() if isinstance(thing, ModuleType) else f'>{name}<' in page, name
 
 
 def test_locked_versions_are_in_the_ranges_of_the_requirements():

@@ -139,7 +139,7 @@ class ClientAxis(NamedTuple):
     all_gather: Callable[[Any], Any] = _same  # tree of local [A', ...] or [A' * B, ...] -> all, in the cohort's order
 
 
-LOCAL_CLIENTS = ClientAxis()
+LOCAL_CLIENTS = ClientAxis()  # all at once, on this device
 
 # Names of the models that a method evaluates. 'after_server' is the model after the server's own steps, in methods
 # whose rounds end with the average over clients.
