@@ -98,7 +98,8 @@ def rows(records: Iterable[Mapping[str, Any]], job: str = '', seed: int = 0) -> 
     import pandas as pd
 
     skipped = {'round', *checks.MARKS}
-    lines = [(line['round'], key, value) for line in records for key, value in line.items() if key not in skipped]
+    values = ((line['round'], key, value) for line in records for key, value in metrics.numbers(line).items())
+    lines = [each for each in values if each[1] not in skipped]
     table = pd.DataFrame(lines, columns=['round', 'key', 'value']).astype({'value': float})
     units = {key: unit(key) for key in table['key'].unique()}
     return table.assign(job=job, seed=seed, unit=table['key'].map(units))[list(COLUMNS)]

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from semisfl_jax import algorithms
+from semisfl_jax.core.types import MODELS
 from semisfl_jax.tasks import DENSE, score_key, smallest
 
 
@@ -16,6 +17,13 @@ class Metric(NamedTuple):
 
 
 _HAS_SERVER, _DENSE = 'methods with a server phase', 'methods for dense tasks'
+_CLASSES = 'classification, beside each accuracy'
+
+
+def _of_models(score: str, meaning: str) -> Metric:
+    return Metric(tuple(score_key(model, score) for model in MODELS), _CLASSES, meaning)
+
+
 COMMON = (
     Metric(('round',), 'all methods', 'rounds completed, from 1'),
     Metric(('k_s',), 'all methods', 'supervised iterations of the server in this round'),
@@ -84,6 +92,27 @@ COMMON = (
         "`semifl` under `semifl.order='server_first'`",
         "test accuracy of the model after the server's steps of that round; the headline metric, `student_accuracy`, "
         'is then of the average over clients',
+    ),
+    _of_models(
+        'macro_f1',
+        'mean over classes of F1 = 2 TP / (2 TP + FP + FN), as by scikit-learn; without classes that are neither the '
+        'truth nor the prediction of any test image',
+    ),
+    _of_models('eval_loss', 'test loss: mean cross-entropy of the model, in nats, whatever the method minimizes'),
+    _of_models(
+        'accuracy_per_class',
+        'a list: the accuracy on the test images of each class, by class number; `null` without such images. Trackers '
+        'and tables call that of class 3 `teacher_accuracy_per_class/3`',
+    ),
+    _of_models(
+        'client_accuracy',
+        'mean over all clients of the accuracy on the test set with the class shares of the client: the mean of '
+        '`accuracy_per_class`, weighted by the images of each class that the client holds, labeled or not. Classes '
+        'without test images do not count, nor do clients that hold images of no other known class',
+    ),
+    _of_models('client_accuracy_std', 'standard deviation of the accuracies whose mean is `client_accuracy`'),
+    _of_models(
+        'client_accuracy_worst', 'mean of the lowest tenth (rounded up) of the accuracies whose mean is `client_accuracy`'
     ),
     Metric(
         tuple(f'{task}_loss' for task in DENSE),

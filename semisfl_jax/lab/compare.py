@@ -1,12 +1,13 @@
 """Puts finished runs side by side, in a table.
 
-    semisfl compare [--format=text|markdown|latex|csv] [--last=N] [--import=FILE.py] RUN [RUN ...]
+    semisfl compare [--format=text|markdown|latex|csv] [--last=N] [--score=NAME] [--import=FILE.py] RUN [RUN ...]
 
 RUN is the folder of a run, or any folder above runs. Runs that differ only in the seed are one row. A run is scored
 by the mean of its last N evaluations, 10 by default. A row has the mean ± standard error over its seeds and, for the
 model by which the method is judged, the 95 % interval of the mean, by Student's t; then the scores of its other models
 or dense tasks. The best mean of a column is bold, in text marked *. Scores of validation images (data.eval_split) are
-named so. Trivial predictions of dense tasks have rows of their own.
+named so. Trivial predictions of dense tasks have rows of their own. --score judges methods of classification by another
+score than accuracy: SCORES.
 
 A second table has the differences of every two rows over the seeds that they share, two at least, with intervals and
 p-values of paired t-tests, also corrected for the number of tests by Holm's method. What cannot be compared is named.
@@ -28,12 +29,15 @@ import semisfl_jax as sfl
 from semisfl_jax import tasks
 from semisfl_jax.base import file_io
 from semisfl_jax.base.errors import UserError, use_one_of
+from semisfl_jax.core.types import MODELS
 from semisfl_jax.lab.plots.style import group_title
 from semisfl_jax.lab.studies import statistics
 from semisfl_jax.lab.studies.document import NOTHING, Grid
 from semisfl_jax.runs import Run, group, read_finished
 
 _MOST_NAMES = 6  # in a note
+_NAMES = [score.name for score in (tasks.ACCURACY, *tasks.BESIDE_ACCURACY)]
+__doc__ = (__doc__ or '').replace('SCORES', ', '.join(_NAMES[1:]))
 Groups = Mapping[str, Mapping[int, Run]]  # {label: {seed: run}}, of `runs.group`
 Scored = Mapping[Path, Mapping[str, float]]  # {folder of a run: its `scores`}
 
@@ -86,12 +90,14 @@ def scores(run: Run, last: int) -> dict[str, float]:
       last: number of evaluations over which the mean is taken.
 
     Returns:
-      {key of metrics.jsonl: mean in the unit of the score}, for every model or dense task.
+      {key of metrics.jsonl: mean in the unit of the score}, for every model, of the score that judges the run, or for
+      every dense task.
     """
     means = {}
     for key in run.table['key'].unique():
         judged = tasks.split_key(key)
-        if judged and (values := [*run.curve(key).values()]):
+        shown = judged and (judged.score == run.score or judged.output not in MODELS)
+        if judged and shown and (values := [*run.curve(key).values()]):
             means[key] = judged.score.scale * float(np.mean(values[-last:]))
     return means
 
@@ -191,13 +197,13 @@ def side_by_side(runs: Sequence[Run], last: int = tasks.LAST) -> Comparison:
 
 
 def _score_table(groups: Groups, rows: Sequence[Mean]) -> Table:
-    """Returns a row of every group and trivial prediction, with the accuracies of all headline models in one column."""
+    """Returns a row of every group and trivial prediction, with the scores of all headline models in one column."""
     headlines = {label: next(iter(members.values())).key for label, members in groups.items()}
     judging, own = dict[str, dict[str, Mean]](), dict[str, dict[str, Mean]]()  # columns: {title: {group: mean}}
     for row in rows:
         judged, split = _judged(row.key), '' if row.split == 'test' else f'{row.split} '
         own.setdefault(f'{judged.output.capitalize()} {split}{judged.score.axis}', {})[row.group] = row
-        if headlines.get(row.group) == row.key and judged.score is tasks.ACCURACY:
+        if headlines.get(row.group) == row.key and judged.output in MODELS:
             judging.setdefault(f'{row.split.capitalize()} {judged.score.axis}', {})[row.group] = row
     shown = {(row.group, row.key) for column in judging.values() for row in column.values()}
     more = {title: of for title, of in own.items() if {(row.group, row.key) for row in of.values()} - shown}
@@ -326,19 +332,27 @@ FORMATS: dict[str, Callable[[Comparison], str]] = {
 }
 
 
-def run(folders: list[Path], last: int = tasks.LAST, format: str = 'text') -> None:
+def run(folders: list[Path], last: int = tasks.LAST, format: str = 'text', score: str = '') -> None:
     """Prints the comparison of the runs in some folders.
 
     Args:
       folders: folders of finished runs, or above them.
       last: number of evaluations whose mean scores a run.
       format: one of FORMATS.
+      score: the name of a score that judges the runs, '' for their own.
 
     Raises:
-      UserError: a folder without a finished run.
+      UserError: a folder without a finished run, or a run without that score.
     """
     if last < 1:
         raise UserError(f'--last={last}: must be a number of evaluations, 1 or more')
     if format not in FORMATS:
         raise UserError(f"--format='{format}' is unknown; {use_one_of(format, FORMATS)}")
-    print(FORMATS[format](side_by_side(read_finished(folders), last)))
+    if score and score not in _NAMES:
+        raise UserError(f"--score='{score}' is unknown; {use_one_of(score, _NAMES)}")
+    runs = read_finished(folders)
+    if score:
+        runs = [run._replace(score=tasks.SCORES[score]) for run in runs]
+        if lacking := [run for run in runs if not run.curve(run.key)]:
+            raise UserError(f'{lacking[0].folder}/metrics.jsonl has no {lacking[0].key}; leave it out, or --score')
+    print(FORMATS[format](side_by_side(runs, last)))

@@ -10,19 +10,8 @@ import numpy as np
 from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.core import losses
 from semisfl_jax.core.types import Array
-from semisfl_jax.tasks import dense_losses, edges, scores
+from semisfl_jax.tasks import dense_losses, edges, labels, scores
 from semisfl_jax.tasks.task import ACCURACY, AP, DENSE, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Scorer, Task
-
-
-def _count_correct(logits: Array, labels: Array, valid: Array, sizes: Array | None = None) -> tuple[Array, Array]:
-    """Counts images whose largest logit is the label's, and images with a known label; labels need no `sizes`."""
-    correct, valid = jnp.argmax(logits, axis=-1) == labels, valid & (labels >= 0)
-    return jnp.sum(correct & valid, dtype=jnp.int32), jnp.sum(valid, dtype=jnp.int32)
-
-
-def _accuracy(counts: Any) -> dict[str, float]:
-    correct, total = (int(np.sum(count)) for count in counts)
-    return {ACCURACY.name: scores.share(correct, total)}
 
 
 def classification(classes: int) -> Task:
@@ -32,9 +21,9 @@ def classification(classes: int) -> Task:
         title='Classification',
         outputs=classes,
         dense=False,
-        loss=lambda logits, labels: jnp.mean(losses.cross_entropy_rows(logits, labels)),
+        loss=lambda logits, truth: jnp.mean(losses.cross_entropy_rows(logits, truth)),
         score=ACCURACY,
-        scorer=Scorer(_count_correct, _accuracy),
+        scorer=labels.scorer(classes),
     )
 
 

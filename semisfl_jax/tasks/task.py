@@ -14,7 +14,7 @@ IGNORED = 255  # in a target map: the pixel counts in no loss and no score
 class Score(NamedTuple):
     """A number that measures models. `name` is the end of its key in metrics.jsonl: 'student_accuracy'."""
 
-    name: str  # without underscores
+    name: str
     label: str  # in figures and tables
     percent: bool = True  # a share in [0, 1], shown in percent
     higher_is_better: bool = True
@@ -51,7 +51,7 @@ class Scorer(NamedTuple):
     # outputs [B, ...], targets [B, ...], valid [B] bool, sizes -> a pytree. `sizes` [B, 2]: heights and widths of the
     # targets within larger maps, to which outputs are resized; None: outputs and targets have the same size
     count: Callable[[Array, Array, Array, Array | None], Any]  # type: ignore[assignment]  # hides tuple.count
-    finish: Callable[[Any], dict[str, float]]  # its stacked leaves, [batches, ...] NumPy -> {name of a score: value}
+    finish: Callable[[Any], dict[str, Any]]  # its stacked leaves, [batches, ...] NumPy -> {name of a score: value}
 
 
 class Headline(NamedTuple):
@@ -100,6 +100,13 @@ class Task:
 
 
 ACCURACY = Score('accuracy', 'accuracy')
+MACRO_F1 = Score('macro_f1', 'macro F1')
+EVAL_LOSS = Score('eval_loss', 'loss', percent=False, higher_is_better=False)
+CLIENT_ACCURACY = Score('client_accuracy', 'accuracy, mean over clients')
+CLIENT_STD = Score('client_accuracy_std', 'accuracy, standard deviation over clients', higher_is_better=False)
+CLIENT_WORST = Score('client_accuracy_worst', 'accuracy, worst tenth of clients')
+PER_CLASS = Score('accuracy_per_class', 'accuracy per class')  # a list; 'KEY/3' is the accuracy of class 3
+BESIDE_ACCURACY = (MACRO_F1, EVAL_LOSS, CLIENT_ACCURACY, CLIENT_WORST, CLIENT_STD)  # the numbers among them
 MIOU = Score('miou', 'mIoU')
 IOU = Score('iou', 'IoU at the best threshold')
 PIXELS = Score('pixelaccuracy', 'pixel accuracy')
@@ -109,7 +116,7 @@ AP = Score('ap', 'AP')
 # The dense tasks that data sets may have, in listing order.
 DENSE = ('semseg', 'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints')
 OUTPUTS = (*MODELS, *DENSE)  # names of everything scored
-SCORES = {score.name: score for score in (ACCURACY, MIOU, PIXELS, IOU, ODSF, RMSE, AP)}
+SCORES = {score.name: score for score in (ACCURACY, *BESIDE_ACCURACY, PER_CLASS, MIOU, PIXELS, IOU, ODSF, RMSE, AP)}
 
 
 LAST = 10  # scores are averaged over so many evaluations, and pseudo-labels in studies over so many rounds
@@ -119,8 +126,9 @@ GLOBAL_LOSS = 'loss_global'  # in metrics.jsonl, of the rounds that are evaluate
 
 def split_key(key: str) -> Headline | None:
     """Inverts `score_key`; returns None if the key is not a score of a model or a task."""
-    output, _, score = key.rpartition('_')
-    return Headline(output, SCORES[score]) if output in OUTPUTS and score in SCORES else None
+    output = next((name for name in OUTPUTS if key.startswith(f'{name}_')), '')
+    score = key.removeprefix(f'{output}_').partition('/')[0]
+    return Headline(output, SCORES[score]) if output and score in SCORES else None
 
 
 def delta_m(scores: Mapping[str, float], reference: Mapping[str, float], higher: Mapping[str, bool]) -> float:

@@ -18,7 +18,7 @@ from semisfl_jax.tasks import Task
 from semisfl_jax.training import checks
 from semisfl_jax.training.experiment import Experiment, compile_with
 
-Scores = dict[str, dict[str, float]]  # {output of `predict`: {score: value}}
+Scores = dict[str, dict[str, Any]]  # {output of `predict`: {score: value}}
 
 
 class Batches(NamedTuple):
@@ -102,12 +102,12 @@ def counting(predict: Predict, task_of: Callable[[str], Task]) -> Callable:
     return counts
 
 
-def _scores(task: Task, counts: list[Any]) -> dict[str, float]:
+def _scores(task: Task, counts: list[Any]) -> dict[str, Any]:
     """Computes the scores of a model; of several, the mean of each score, and the best of the score that counts."""
     by_model = [task.scorer.finish(count) for count in counts]
     if len(by_model) == 1:
         return by_model[0]
-    means = {name: float(np.mean([scores[name] for scores in by_model])) for name in by_model[0]}
+    means = {name: np.mean([scores[name] for scores in by_model], axis=0) for name in by_model[0]}
     values = [scores[task.score.name] for scores in by_model]
     return {**means, f'{task.score.name}_best': task.score.best(values)}
 
@@ -137,7 +137,7 @@ def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
       images: [R] from `evaluated`.
 
     Returns:
-      [R] functions from the state of a trial to its scores.
+      [R] functions from the state of a trial to its scores, in classification also those of its clients.
 
     Raises:
       UserError: the method returns no outputs of their tasks.
@@ -146,7 +146,19 @@ def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
     predict = checks.check_predict(first.method.name, first.algorithm, first.task_of)
     state = core.clients.like(first.mesh, first.state_shapes)
     evaluate = compile_evaluate(predict, state, images[0], first.task_of, compile_with(first.config))
-    return [functools.partial(evaluate, batches) for batches in images]
+
+    def judge(batches: Any, held: np.ndarray, state: Any) -> Scores:
+        scores = evaluate(batches, state)
+        for by_name in scores.values():
+            if tasks.PER_CLASS.name in by_name:
+                by_name |= tasks.of_clients(by_name[tasks.PER_CLASS.name], held)
+        return scores
+
+    def held(trial: Experiment) -> np.ndarray:
+        labels = trial.dataset.train_labels
+        return np.sum([data.describe(trial.partition, labels, labeled) for labeled in (False, True)], axis=0)
+
+    return [functools.partial(judge, of, held(trial)) for trial, of in zip(trials, images, strict=True)]
 
 
 SURE = 20.0  # a logit whose probability is 1 to float32

@@ -162,7 +162,11 @@ def _without_folders(value: Any) -> Any:
 def card(described: Mapping[str, Any]) -> str:
     """Writes the README.md of an exported model from its model.json, as Markdown."""
     images = described['images']
-    scores = [f'- {key} in round {described["round"]}: {value:.4f}' for key, value in described['scores'].items()]
+    scores = [
+        f'- {key} in round {described["round"]}: {value:.4f}'
+        for key, value in described['scores'].items()
+        if isinstance(value, float)
+    ]
     classes = ', '.join(described['class_names']) or 'not named by the data set'
     return '\n'.join(
         [

@@ -20,7 +20,7 @@ from semisfl_jax import costs
 from semisfl_jax.base import file_io, machine
 from semisfl_jax.base.errors import UserError, columns, count, shorten
 from semisfl_jax.config import failures
-from semisfl_jax.tasks import ACCURACY, LAST, SCORES, TRIVIAL_NAMES, Headline, Score, score_key, split_key
+from semisfl_jax.tasks import ACCURACY, LAST, PER_CLASS, SCORES, TRIVIAL_NAMES, Headline, Score, score_key, split_key
 from semisfl_jax.training import checkpoint
 from semisfl_jax.training.checks import MARKS, TIMES
 from semisfl_jax.training.evaluation import Scores
@@ -40,6 +40,8 @@ def plain(value: Any) -> Any:
     if isinstance(value, (bool, str)) or value is None:
         return value
     number = np.asarray(value)[()]
+    if np.ndim(number):
+        return [plain(each) for each in number]
     if np.issubdtype(number.dtype, np.integer):
         return int(number)
     shortest = float(str(number.astype(np.float32))) if number.dtype != np.float64 else float(number)
@@ -128,6 +130,8 @@ def _is_written(key: str, value: Any) -> bool:
     """Returns whether a run may have written this value: a finite number, null, or a mark."""
     if value is None or key in MARKS:
         return value is (True if key in MARKS else None)
+    if isinstance(value, list) and key.endswith(PER_CLASS.name):
+        return all(_is_written('', each) for each in value)
     return type(value) in (int, float) and abs(value) <= sys.float_info.max
 
 
@@ -180,10 +184,27 @@ def truncate(path: Path, rounds: int) -> None:
 
 
 def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Converts T lines of metrics.jsonl to {name: [T]}: integers if every line has one, else float64, NaN for none."""
+    """Converts T lines of metrics.jsonl to {name: [T]}: integers if every line has one, else float64, NaN for none.
+
+    A list of K numbers becomes [T, K].
+    """
     names = dict.fromkeys(name for record in records for name in record)
     columns = {name: [record.get(name) for record in records] for name in names}
-    return {name: np.array(column, np.float64 if None in column else None) for name, column in columns.items()}
+    for column in columns.values():
+        if lists := [value for value in column if isinstance(value, list)]:
+            column[:] = [np.full(len(lists[0]), np.nan) if value is None else np.float64(value) for value in column]
+    return {
+        name: np.array(column, np.float64 if any(value is None for value in column) else None)
+        for name, column in columns.items()
+    }
+
+
+def numbers(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns a line of metrics.jsonl with the items of a list one by one: 'KEY/3' is the item 3 of KEY."""
+    values: dict[str, Any] = {}
+    for key, value in record.items():
+        values |= {f'{key}/{i}': each for i, each in enumerate(value)} if isinstance(value, list) else {key: value}
+    return values
 
 
 def mean_and_error(values: Sequence[float]) -> tuple[float, float]:

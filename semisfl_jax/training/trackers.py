@@ -18,7 +18,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import tasks
 from semisfl_jax.base.errors import UserError, install
-from semisfl_jax.training import checks
+from semisfl_jax.training import checks, metrics
 from semisfl_jax.training.events import Callback, Described, Ended, Event, Finished, RoundDone
 
 Log = Callable[[int, Mapping[str, float]], None]  # of a round, values by name
@@ -158,7 +158,7 @@ def scalars(record: Mapping[str, Any]) -> dict[str, float]:
     They are grouped under FAKE for synthetic images, and scores under VALIDATION if they are of validation images.
     """
     group, values = 'FAKE/' if record.get('fake') else '', {}
-    for key, value in record.items():
+    for key, value in metrics.numbers(record).items():
         if key not in ('round', *checks.MARKS) and value is not None:
             part = 'VALIDATION/' if record.get('validation') and tasks.split_key(key) else ''
             values[group + part + key] = value

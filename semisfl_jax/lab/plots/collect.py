@@ -12,7 +12,7 @@ from semisfl_jax.data.maps import nearest
 from semisfl_jax.lab.plots import style
 from semisfl_jax.lab.plots.style import Look
 from semisfl_jax.runs import AXES, Run
-from semisfl_jax.tasks import DENSE, Score, Task
+from semisfl_jax.tasks import DENSE, SCORES, Score, Task, score_key
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as returned by `runs.group`
 SCORE = 'score'  # in place of a key of metrics.jsonl: that of the headline
@@ -44,7 +44,7 @@ def curve(name: str, runs: dict[int, Run], key: str, x: str = 'round') -> Curve:
     Args:
       name: label of the group.
       runs: its runs by seed.
-      key: a key of metrics.jsonl, SCORE, or SPREAD.
+      key: a key of metrics.jsonl, SCORE, SPREAD, or the name of another score of the headline.
       x: one of AXES; where seeds differ in bytes or time, the curve is at the mean of these.
 
     Raises:
@@ -76,7 +76,7 @@ def _values(name: str, runs: dict[int, Run], key: str, x: str) -> tuple[np.ndarr
     """Returns places on the axis and values [seeds, rounds], where all runs have both; UserError if they nowhere do."""
     tables = []
     for run in runs.values():
-        field = run.key if key == SCORE else key
+        field = run.key if key == SCORE else score_key(run.headline, key) if key in SCORES else key
         places, values = run.axis(x), run.curve(field)
         if not (shared := places.keys() & values.keys()):
             missing = [name for name in (*AXES[x][0], field) if not run.curve(name)]
@@ -94,7 +94,7 @@ def curves(groups: Groups, key: str, x: str = 'round') -> list[Curve]:
 
     Args:
       groups: the groups; one without runs has none.
-      key: a key of metrics.jsonl, SCORE, or SPREAD.
+      key: as in `curve`.
       x: one of AXES.
 
     Raises:

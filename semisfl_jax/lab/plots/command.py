@@ -12,17 +12,20 @@ are of runs with config.diagnostics_every.
 
 FIGURES
 
-Of runs that are judged by another score than accuracy, the first three show that.
+Of runs that are judged by another score than accuracy, the first three show that. NAME may also be a key of
+metrics.jsonl, such as student_macro_f1, or its end, macro_f1, for the model by which a method is judged. It is drawn
+against rounds.
 
 Features, and what is in the data, need the code that a run was made with. If a method, model, data set or partition is
 yours, --import=FILE runs the Python file that registers it, or the configuration that imports that file.
 """
 
+from functools import partial
 from pathlib import Path
 
-from semisfl_jax import runs
+from semisfl_jax import runs, tasks
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, columns, use_one_of
+from semisfl_jax.base.errors import UserError, columns, did_you_mean, use_one_of
 from semisfl_jax.lab import plots
 from semisfl_jax.lab.plots import style
 
@@ -44,7 +47,7 @@ def run(
       folders: folders of finished runs.
       out: folder of the figures.
       format: of the files.
-      only: names of figures; () for all that can be drawn.
+      only: names of figures, keys of metrics.jsonl, or of scores; () for all figures that can be drawn.
       interval: one of `style.INTERVALS`.
 
     Raises:
@@ -56,19 +59,24 @@ def run(
     path = file_io.expand_home(out, '--out')
     for option, given, choices in (
         ('--format', format, style.FORMATS),
-        ('--only', only, tuple(FIGURES)),
         ('--interval', (interval,), tuple(style.INTERVALS)),
     ):
         if unknown := [name for name in given if name not in choices]:
             raise UserError(f"{option}='{unknown[0]}' is unknown; {use_one_of(unknown[0], choices)}")
     groups = runs.group(runs.read_finished(folders))
+    keys = {key for of in groups.values() for run in of.values() for key in run.table['key']}
+    scores = {judged.score.name for key in keys if (judged := tasks.split_key(key))}
+    entries = {key: plots.draw.Entry(key, partial(plots.curves.metric, key)) for key in sorted(keys | scores)} | FIGURES
+    if unknown := [name for name in only if name not in entries]:
+        figures_or_key = f'{", ".join(FIGURES)}, or a key of metrics.jsonl{did_you_mean(unknown[0], entries)}'
+        raise UserError(f"--only='{unknown[0]}' is unknown; use one of {figures_or_key}")
     missing: dict[str, dict[str, str]] = {}  # {name of a figure: {file: why it cannot be drawn}}
     with style.context(interval), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or tuple(FIGURES):
-            if FIGURES[wanted].slow:
+            if entries[wanted].slow:
                 print(f'drawing    {wanted} …', flush=True)
-            for name, figure in plots.draw.figures(groups, (wanted,)):
+            for name, figure in plots.draw.figures(groups, (wanted,), entries):
                 if isinstance(figure, UserError):
                     missing.setdefault(wanted, {})[name] = str(figure)
                     continue

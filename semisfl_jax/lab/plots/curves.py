@@ -14,7 +14,7 @@ from semisfl_jax.base.errors import UserError
 from semisfl_jax.lab.plots import collect, draw, style
 from semisfl_jax.lab.plots.collect import Curve, Groups
 from semisfl_jax.lab.plots.style import Axes
-from semisfl_jax.tasks import ACCURACY, DENSE, Score, score_key, smallest
+from semisfl_jax.tasks import ACCURACY, BESIDE_ACCURACY, DENSE, SCORES, Score, score_key, smallest, split_key
 
 X_LABELS = {'round': 'Round', 'gigabytes': 'Traffic (GiB)', 'minutes': 'Simulated time (min)'}
 LOSS_LABELS = {
@@ -189,15 +189,31 @@ draw.groups_figure('accuracy_gigabytes', 'against traffic')(partial(_accuracy, '
 draw.groups_figure('accuracy_minutes', 'against simulated time')(partial(_accuracy, 'minutes'))
 
 
-@draw.groups_figure('scores', 'of each dense task against rounds')
+@draw.groups_figure('scores', 'of each dense task, or those beside accuracy, against rounds')
 def _scores(groups: Groups) -> Any:
-    scores = collect.curves_by_name(groups, {name: score_key(name, smallest(name).score.name) for name in DENSE})
+    tasks = map(smallest, DENSE)
+    kinds = {score_key(task.name, task.score.name): (task.score, task.title) for task in tasks}
+    kinds |= {kind.name: (kind, '') for kind in BESIDE_ACCURACY}
+    scores = collect.curves_by_name(groups, {key: key for key in kinds})
     if not scores:
-        raise UserError('no run has dense tasks')
+        raise UserError('no run has dense tasks, or scores beside accuracy')
     figure, axes = _panels(len(scores))
-    for ax, (name, curves) in zip(axes, scores.items(), strict=True):
-        score(ax, curves, kind=smallest(name).score, split=collect.eval_split(groups))
-        ax.set(title=smallest(name).title, ylabel=textwrap.fill(ax.get_ylabel(), 24))
+    for ax, (key, curves) in zip(axes, scores.items(), strict=True):
+        kind, title = kinds[key]
+        score(ax, curves, kind=kind, split=collect.eval_split(groups))
+        ax.set(title=title, ylabel=textwrap.fill(ax.get_ylabel(), 24))
+    return figure
+
+
+def metric(key: str, groups: Groups) -> Any:
+    """Makes the figure of a key of metrics.jsonl, or of a score of the headline by its name, against rounds."""
+    figure, ax = style.figure()
+    lines, judged, split = collect.curves(groups, key), split_key(key), collect.eval_split(groups)
+    if kind := judged.score if judged else SCORES.get(key):
+        score(ax, lines, kind=kind, split=f'{judged.output} {split}' if judged else split)
+    else:
+        against(ax, lines, key)
+    ax.set_title(key)
     return figure
 
 

@@ -12,7 +12,7 @@ It is drawn by the command as well, in a file that --import names.
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from semisfl_jax.base.errors import UserError
@@ -58,25 +58,28 @@ def run_figure(name: str, text: str, slow: bool = False) -> Callable[[Callable],
     return groups_figure(name, text, one_run=True, slow=slow)
 
 
-def figures(groups: Groups, names: Sequence[str] = ()) -> Iterator[tuple[str, Any]]:
+def figures(
+    groups: Groups, names: Sequence[str] = (), entries: Mapping[str, Entry] = FIGURES
+) -> Iterator[tuple[str, Any]]:
     """Draws figures of groups of runs; to be called inside `style.context`.
 
     Args:
       groups: as from `runs.group`.
-      names: of FIGURES, () for all.
+      names: of `entries`, () for all.
+      entries: the figures there are.
 
     Yields:
       The name of a file without its ending, with the group where a figure is of one run and there are several groups;
       and a matplotlib Figure, or the UserError that says why there is none.
     """
-    for name in names or FIGURES:
-        data_by_file: dict[str, Any] = {name: groups}
-        if FIGURES[name].one_run:
+    for name in names or entries:
+        data_by_file: dict[str, Any] = {slug(name): groups}
+        if entries[name].one_run:
             endings = [f'-{slug(group)}' for group in groups] if len(groups) > 1 else ['']
             data_by_file = {name + end: runs[min(runs)] for end, runs in zip(endings, groups.values(), strict=True)}
         for file, data in data_by_file.items():
             try:
-                yield file, FIGURES[name].draw(data)
+                yield file, entries[name].draw(data)
             except UserError as error:
                 yield file, error
 

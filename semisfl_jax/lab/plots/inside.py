@@ -16,7 +16,7 @@ from semisfl_jax.base.errors import UserError
 from semisfl_jax.lab.plots import collect, draw, style
 from semisfl_jax.lab.plots.style import Axes
 from semisfl_jax.runs import Run
-from semisfl_jax.tasks import DENSE, IGNORED, Task
+from semisfl_jax.tasks import DENSE, IGNORED, PER_CLASS, Task, score_key
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
@@ -134,26 +134,27 @@ def rates(ax: Axes, values: diagnostics.Rates, of: str = 'Class') -> Axes:
     return ax
 
 
-def mask_history(ax: Axes, rounds: Sequence[int], mask: np.ndarray) -> Axes:
-    """Draws mask rates over rounds as shades; each column of pixels is a file of diagnostics.
+def class_history(ax: Axes, rounds: Sequence[int], share: np.ndarray, label: str) -> Axes:
+    """Draws shares of classes over rounds as shades; each column of pixels is a round.
 
     Args:
       ax: where to draw.
       rounds: [R] ascending.
-      mask: [R, K] of every class.
+      share: [R, K] of every class.
+      label: what they are.
     """
     middles = np.asarray(rounds, float)
     if len(rounds) == 1:  # pcolormesh needs two to know the width of a pixel
-        middles, mask = np.array([rounds[0] - 0.25, rounds[0] + 0.25]), np.repeat(mask, 2, axis=0)
+        middles, share = np.array([rounds[0] - 0.25, rounds[0] + 0.25]), np.repeat(share, 2, axis=0)
     shades = ax.pcolormesh(
-        middles, np.arange(mask.shape[1]), 100.0 * mask.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100, shading='nearest'
+        middles, np.arange(share.shape[1]), 100.0 * share.T, cmap=style.SEQUENTIAL, vmin=0, vmax=100, shading='nearest'
     )
-    ax.figure.colorbar(shades, ax=ax, label='Confident pseudo-labels (%)')
+    ax.figure.colorbar(shades, ax=ax, label=label)
     ax.grid(visible=False)
     ax.set(facecolor=style.NOTHING, xlabel='Round', ylabel='True class')
     ax.xaxis.get_major_locator().set_params(integer=True)
-    if mask.shape[1] <= MOST_CLASSES:
-        ax.set_yticks(range(mask.shape[1]))
+    if share.shape[1] <= MOST_CLASSES:
+        ax.set_yticks(range(share.shape[1]))
     return ax
 
 
@@ -223,7 +224,21 @@ def _mask_history(run: Run) -> Any:
     history = collect.history(run)
     mask = [diagnostics.class_rates(*_confident(run, arrays)).mask for arrays in history]
     figure, ax = style.figure()
-    mask_history(ax, [int(arrays['round']) for arrays in history], np.stack(mask))
+    rounds = [int(arrays['round']) for arrays in history]
+    class_history(ax, rounds, np.stack(mask), 'Confident pseudo-labels (%)')
+    _name_classes(run, ax.yaxis)
+    return figure
+
+
+@draw.run_figure('accuracy_per_class', 'test accuracy of each class over rounds')
+def _accuracy_per_class(run: Run) -> Any:
+    key = score_key(run.headline, PER_CLASS.name)
+    rows = run.table[run.table['key'].str.startswith(f'{key}/')]
+    if rows.empty:
+        raise UserError(f'{run.folder}/metrics.jsonl has no {key}')
+    shares = rows.pivot(index='round', columns='key', values='value')[rows['key'].unique()]
+    figure, ax = style.figure()
+    class_history(ax, [*shares.index], shares.to_numpy(), f'{run.eval_split.capitalize()} accuracy (%)')
     _name_classes(run, ax.yaxis)
     return figure
 

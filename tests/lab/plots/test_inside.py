@@ -79,7 +79,7 @@ def test_pixels_of_the_mask_history_end_half_way_between_rounds(drawn, rounds, e
     """Pixels end half way between the rounds."""
     _, ax = drawn()
     mask = np.array([[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]])[: len(rounds)]
-    inside.mask_history(ax, rounds, mask)
+    inside.class_history(ax, rounds, mask, 'shares')
     (shades,) = ax.collections
     values = np.reshape(shades.get_array(), (2, -1))
     np.testing.assert_allclose(values[:, :: values.shape[1] // len(rounds)], 100 * mask.T)
