@@ -42,7 +42,8 @@ def test_parts_of_states_bear_the_names_that_were_measured(case):
 @pytest.mark.slow
 @pytest.mark.parametrize('case', golden.CASES)
 def test_rounds_are_as_they_were(case, tmp_path):
-    """Accuracies are shares of 360 images; one in a hundred may fall on the other side. Scores of maps likewise."""
+    """Accuracies are shares of 360 images; one in a hundred may fall on the other side. Scores of maps likewise. All of
+    these images may be of one class."""
     golden.run(case, tmp_path)
     measured, before = golden.measure(tmp_path), expected()[case]
     elsewhere = not runs.processor_has(*MEASURED_ON)
@@ -50,6 +51,8 @@ def test_rounds_are_as_they_were(case, tmp_path):
         assert record.keys() == other.keys()
         for key, value in other.items():
             tolerance = {'abs': 0.01} if 'accuracy' in key or tasks.split_key(key) else {'rel': 5e-3, 'abs': 1e-6}
+            if any(part in key for part in ('per_class', 'client_accuracy', 'macro_f1')):
+                tolerance = {'abs': 0.1}
             if key == 'encoder_distance' and (elsewhere or len(os.sched_getaffinity(0)) == 1):
                 # Adam's first steps are signs: 0.6 % on one core, 0.9 % with avx2, 3.4 % on another maker's processor
                 tolerance = {'rel': 0.06 if elsewhere else 0.02}

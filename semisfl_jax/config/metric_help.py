@@ -110,10 +110,8 @@ COMMON = (
         '`accuracy_per_class`, weighted by the images of each class that the client holds, labeled or not. Classes '
         'without test images do not count, nor do clients that hold images of no other known class',
     ),
-    _of_models('client_accuracy_std', 'standard deviation of the accuracies whose mean is `client_accuracy`'),
-    _of_models(
-        'client_accuracy_worst', 'mean of the lowest tenth (rounded up) of the accuracies whose mean is `client_accuracy`'
-    ),
+    _of_models('client_accuracy_std', 'standard deviation over clients; see `client_accuracy`'),
+    _of_models('client_accuracy_worst', 'mean of the worst tenth of clients, rounded up; see `client_accuracy`'),
     Metric(
         tuple(f'{task}_loss' for task in DENSE),
         _DENSE,

@@ -285,8 +285,9 @@ def test_the_command_on_eight_devices_and_on_one(run_of_eight, tmp_path):
     for one, eight in zip(runs.records(tmp_path), runs.records(run_of_eight), strict=True):
         assert one.keys() == eight.keys()
         for key in one.keys() - set(runs.TIMES):
-            if key.endswith('_accuracy') or key == 'mask_rate':  # counts: an image on the edge may fall either way
-                assert eight[key] == pytest.approx(one[key], abs=0.01), key
+            if any(part in key for part in ('_accuracy', 'macro_f1', 'mask_rate')):
+                # Counts: an image on the edge may fall either way, which is more of its class than of all
+                assert eight[key] == pytest.approx(one[key], abs=0.1 if 'per_class' in key else 0.01), key
             else:
                 assert eight[key] == pytest.approx(one[key], rel=1e-4), key
     assert len({record['k_s'] for record in runs.records(run_of_eight)}) > 1

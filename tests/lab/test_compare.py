@@ -186,6 +186,24 @@ def test_interrupted_it_says_so_in_a_line(monkeypatch, capsys):
     assert capsys.readouterr().err == 'interrupted\n'
 
 
+def test_another_score_judges_if_asked_to(tmp_path, printed, capsys):
+    """A loss of 0.5 and 0.7, the lower the better, against one of 0.9 and 1.0."""
+    losses = {('semisfl', 0): 0.5, ('semisfl', 1): 0.7, ('fedswitch_sl', 0): 0.9, ('fedswitch_sl', 1): 1.0}
+    folders = []
+    for (name, seed), loss in losses.items():
+        scores = accuracies([0.5]) | {'teacher_eval_loss': [loss], 'teacher_accuracy_per_class': [[0.5, None]]}
+        folders.append(write_run(tmp_path / f'{name}{seed}', seed, name, scores))
+    assert 'Student accuracy (%)' in printed(*folders)[0]
+    lines = printed(*folders, '--score=eval_loss')
+    assert [re.split('  +', line)[3:] for line in lines[:1]] == [['Test loss']]
+    assert lines[2].startswith('SemiSFL       2      teacher  0.6000 ± 0.1000 [')
+    assert lines[2].endswith('] *')
+    assert lines[7].startswith('SemiSFL  FedSwitch-SL  -0.3500 ± 0.0500  ')
+    for score, named in {'macro_f1': 'teacher_macro_f1', 'macro': "did you mean 'macro_f1'"}.items():
+        assert command('compare', *folders, f'--score={score}') == 2
+        assert_one_line(capsys.readouterr().err, [named])
+
+
 @pytest.mark.parametrize(
     ('words', 'named'),
     [

@@ -22,8 +22,11 @@ def test_a_key_of_a_score_names_its_output_and_its_score():
     for output, score, text in (
         ('after_server', 'accuracy', 'after_server accuracy'),
         ('semseg', 'miou', 'semseg mIoU'),
+        ('student', 'client_accuracy_worst', 'student accuracy, worst tenth of clients'),
     ):
         headline = task.split_key(task.score_key(output, score))
         assert (headline.output, headline.score.name, headline.text) == (output, score, text)
         assert headline.key == f'{output}_{score}'
-    assert [task.split_key(key) for key in ('loss_accuracy', 'student_loss', 'lr')] == [None] * 3
+    assert task.split_key('teacher_accuracy_per_class/3').score.name == 'accuracy_per_class'
+    others = 'loss_accuracy', 'student_loss', 'accuracy', 'semseg_miou_best', 'lr'
+    assert [task.split_key(key) for key in others] == [None] * 5

@@ -1,7 +1,9 @@
-"""loss_global, the objective of all clients: against sums over clients, image by image, in NumPy."""
+"""What evaluations add to accuracy, recomputed from predictions, and loss_global, the objective of all clients: against
+sums over clients, image by image, in NumPy."""
 
 import numpy as np
 import pytest
+import sklearn.metrics
 
 import semisfl_jax as sfl
 from semisfl_jax.core.hparams import HParams, Local
@@ -25,6 +27,28 @@ SETTINGS = {
     'fed_shvr__alpha1': 0.5,
     'fed_shvr__alpha2': 0.2,
 }
+
+
+def test_every_model_has_the_scores_of_its_predictions_and_clients_their_shares(reference):
+    """A client judges each test image by its own share of the image's class, over the images of this class."""
+    experiment = load.experiment(reference)
+    dataset, partition, last = experiment.dataset, experiment.partition, runs.records(reference)[-1]
+    y, held = dataset.test_labels, [dataset.train_labels[rows] for rows in partition.client_index]
+    weight = np.array([[np.mean(client == label) / np.mean(y == label) / len(y) for label in y] for client in held])
+    for model, logits in sfl.load_trained(reference).predict(dataset.test_images).items():
+        right = logits.argmax(axis=1) == y
+        clients = np.sort(weight @ right)
+        expected = {
+            'accuracy': right.mean(),
+            'macro_f1': sklearn.metrics.f1_score(y, logits.argmax(axis=1), average='macro'),
+            'eval_loss': sklearn.metrics.log_loss(y, np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)),
+            'accuracy_per_class': [right[y == label].mean() for label in range(10)],
+            'client_accuracy': clients.mean(),
+            'client_accuracy_std': clients.std(),
+            'client_accuracy_worst': clients[0],  # of ten
+        }
+        for key, value in expected.items():
+            assert last[f'{model}_{key}'] == pytest.approx(value, rel=1e-5), key
 
 
 def expected(folder, alpha0=0.8, alpha1=0.5, alpha2=0.2):

@@ -16,8 +16,14 @@ from semisfl_jax.training import evaluation, metrics
 
 
 def test_numbers_by_their_shortest_digits():
-    values = np.float32(0.1), jnp.float32(1) / 3, np.float32(np.nan), jnp.int32(7)
-    assert [json.dumps(metrics.plain(value)) for value in values] == ['0.1', '0.33333334', 'null', '7']
+    values = np.float32(0.1), jnp.float32(1) / 3, np.float32(np.nan), jnp.int32(7), np.array([0.1, np.nan])
+    assert [json.dumps(metrics.plain(value)) for value in values] == ['0.1', '0.33333334', 'null', '7', '[0.1, null]']
+
+
+def test_a_list_of_classes_is_an_array_and_a_number_for_each():
+    lines = [{'round': 1}, {'round': 2, 'x': [0.5, None]}]
+    np.testing.assert_array_equal(metrics.as_arrays(lines)['x'], [[np.nan, np.nan], [0.5, np.nan]])
+    assert metrics.numbers(lines[1]) == {'round': 2, 'x/0': 0.5, 'x/1': None}
 
 
 @pytest.fixture
@@ -141,10 +147,11 @@ def test_accuracy_equals_a_count_in_numpy(count, batch_size):
     x = images.astype(np.float64) / 255.0
     logits = np.concatenate([x.mean(axis=(1, 2)), x[:, 0, 0]], axis=-1) @ w
     expected = {  # no class is -1
-        'teacher': {'accuracy': sum(int(a.argmax()) == b for a, b in zip(logits, labels, strict=True)) / (count - 1)},
-        'student': {'accuracy': sum(int(a.argmin()) == b for a, b in zip(logits, labels, strict=True)) / (count - 1)},
+        'teacher': sum(int(a.argmax()) == b for a, b in zip(logits, labels, strict=True)) / (count - 1),
+        'student': sum(int(a.argmin()) == b for a, b in zip(logits, labels, strict=True)) / (count - 1),
     }
-    assert make_evaluate(predict, {'w': w}, images, labels, batch_size)({'w': jnp.asarray(w)}) == expected
+    found = make_evaluate(predict, {'w': w}, images, labels, batch_size)({'w': jnp.asarray(w)})
+    assert {name: scores['accuracy'] for name, scores in found.items()} == expected
 
 
 def test_of_several_models_the_mean_counts_and_the_best_stands_beside_it():

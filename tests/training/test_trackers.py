@@ -73,7 +73,9 @@ def test_tensorboard_files_are_written_without_the_rest_of_tensorboardx(tmp_path
 
 def test_scores_of_other_images_have_other_names():
     line = {'round': 2, 'validation': True, 'student_accuracy': 0.5, 'lr': 1.0, 'loss_local': None}
-    assert trackers.scalars(line) == {'VALIDATION/student_accuracy': 0.5, 'lr': 1.0}
+    line['student_accuracy_per_class'] = [None, 0.25]
+    by_class = {'VALIDATION/student_accuracy_per_class/1': 0.25}
+    assert trackers.scalars(line) == {'VALIDATION/student_accuracy': 0.5, 'lr': 1.0, **by_class}
     assert trackers.scalars({'round': 2, 'fake': True, 'lr': 1.0}) == {'FAKE/lr': 1.0}
 
 

@@ -66,17 +66,18 @@ def run(
     groups = runs.group(runs.read_finished(folders))
     keys = {key for of in groups.values() for run in of.values() for key in run.table['key']}
     scores = {judged.score.name for key in keys if (judged := tasks.split_key(key))}
-    entries = {key: plots.draw.Entry(key, partial(plots.curves.metric, key)) for key in sorted(keys | scores)} | FIGURES
-    if unknown := [name for name in only if name not in entries]:
-        figures_or_key = f'{", ".join(FIGURES)}, or a key of metrics.jsonl{did_you_mean(unknown[0], entries)}'
+    of_keys = {key: plots.draw.Entry(key, partial(plots.curves.metric, key)) for key in sorted(keys | scores)}
+    known = FIGURES | of_keys
+    if unknown := [name for name in only if name not in known]:
+        figures_or_key = f'{", ".join(FIGURES)}, or a key of metrics.jsonl{did_you_mean(unknown[0], known)}'
         raise UserError(f"--only='{unknown[0]}' is unknown; use one of {figures_or_key}")
     missing: dict[str, dict[str, str]] = {}  # {name of a figure: {file: why it cannot be drawn}}
     with style.context(interval), file_io.writing('--out'):
         path.mkdir(parents=True, exist_ok=True)
         for wanted in only or tuple(FIGURES):
-            if entries[wanted].slow:
+            if known[wanted].slow:
                 print(f'drawing    {wanted} …', flush=True)
-            for name, figure in plots.draw.figures(groups, (wanted,), entries):
+            for name, figure in plots.draw.figures(groups, (wanted,), of_keys):
                 if isinstance(figure, UserError):
                     missing.setdefault(wanted, {})[name] = str(figure)
                     continue

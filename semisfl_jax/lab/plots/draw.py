@@ -13,6 +13,7 @@ It is drawn by the command as well, in a file that --import names.
 
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from semisfl_jax.base.errors import UserError
@@ -59,27 +60,28 @@ def run_figure(name: str, text: str, slow: bool = False) -> Callable[[Callable],
 
 
 def figures(
-    groups: Groups, names: Sequence[str] = (), entries: Mapping[str, Entry] = FIGURES
+    groups: Groups, names: Sequence[str] = (), more: Mapping[str, Entry] = MappingProxyType({})
 ) -> Iterator[tuple[str, Any]]:
     """Draws figures of groups of runs; to be called inside `style.context`.
 
     Args:
       groups: as from `runs.group`.
-      names: of `entries`, () for all.
-      entries: the figures there are.
+      names: of FIGURES or `more`, () for all of FIGURES.
+      more: further figures.
 
     Yields:
       The name of a file without its ending, with the group where a figure is of one run and there are several groups;
       and a matplotlib Figure, or the UserError that says why there is none.
     """
-    for name in names or entries:
+    for name in names or FIGURES:
+        entry = FIGURES.get(name) or more[name]
         data_by_file: dict[str, Any] = {slug(name): groups}
-        if entries[name].one_run:
+        if entry.one_run:
             endings = [f'-{slug(group)}' for group in groups] if len(groups) > 1 else ['']
             data_by_file = {name + end: runs[min(runs)] for end, runs in zip(endings, groups.values(), strict=True)}
         for file, data in data_by_file.items():
             try:
-                yield file, entries[name].draw(data)
+                yield file, entry.draw(data)
             except UserError as error:
                 yield file, error
 

@@ -26,8 +26,7 @@ def test_the_command_draws_all_that_is_there(folder, tmp_path, capsys):
     capsys.readouterr()
     assert runs.command('plots', folder, f'--out={tmp_path}', '--format=png,svg') == 0
     printed = capsys.readouterr().out
-    dense = {'scores', 'predictions'}
-    expected = {f'{name}.{kind}' for name in set(draw.FIGURES) - dense for kind in ('png', 'svg')}
+    expected = {f'{name}.{kind}' for name in set(draw.FIGURES) - {'predictions'} for kind in ('png', 'svg')}
     assert {path.name for path in tmp_path.iterdir()} == expected
     assert all(str(tmp_path / name) in printed for name in expected)
     assert runs.files(folder) == before, 'drawing leaves a run as it is'
@@ -59,6 +58,20 @@ def test_the_figures_show_the_run(folder):
     assert titles == ['Supervised level: 16 of 16 slots filled', 'Unlabeled level: 16 of 16 slots filled']
     agreement = figures['gap'].axes[1].lines[0].get_ydata()
     assert agreement[-1] == pytest.approx(100 * np.trace(diagnosis['agreement']) / 360)
+
+
+def test_a_key_is_drawn_by_its_name(tmp_path, capsys):
+    scores = {
+        'teacher_accuracy': [0.5, 0.6],
+        'teacher_macro_f1': [0.4, 0.5],
+        'teacher_accuracy_per_class': [[0.5, 1]] * 2,
+    }
+    made = runs.write_run(tmp_path / 'run', 0, 'semisfl', scores)
+    names = 'macro_f1', 'teacher_macro_f1', 'teacher_accuracy_per_class/1', 'accuracy_per_class'
+    assert runs.command('plots', made, f'--out={tmp_path}/out', f'--only={",".join(names)}') == 0
+    assert {path.stem for path in (tmp_path / 'out').iterdir()} == {name.replace('/', '-') for name in names}
+    assert runs.command('plots', made, f'--out={tmp_path}/out', '--only=macro_f2') == 2
+    assert_one_line(capsys.readouterr().err, ["did you mean 'macro_f1'"])
 
 
 def without_checkpoints(folder, target):

@@ -50,6 +50,19 @@ def test_each_task_has_a_panel_with_its_score():
     np.testing.assert_allclose([line.get_ydata() for line in depth.lines], [[0.15, 0.3], [0.05, 0.1]])
 
 
+def test_scores_beside_accuracy_are_of_the_model_that_judges_a_method():
+    groups = {
+        'algorithm=semisfl': {0: made_up(0, [0.4, 0.8])},
+        'algorithm=fedavg': {0: made_up(0, [0.2, 0.4], 'student')},
+    }
+    (macro,) = figures_of(groups, 'scores')['scores'].axes
+    assert (macro.get_ylabel(), [line.get_ydata().tolist() for line in macro.lines]) == ('Test macro F1 (%)', [[5, 10]])
+    by_key = curves.metric('student_macro_f1', groups).axes[0]
+    assert by_key.get_ylabel() == 'Student test macro F1 (%)'
+    assert [line.get_ydata().tolist() for line in by_key.lines] == [[10, 20], [5, 10]]
+    assert curves.metric('k_s', groups).axes[0].get_ylabel() == 'k_s'
+
+
 def test_losses_are_those_of_tasks_and_their_mean():
     figure = figures_of({'m_fed': {0: dense()}}, 'losses')['losses']
     assert [ax.get_title() for ax in figure.axes] == ['Semantic segmentation', 'Depth', 'Mean over tasks']

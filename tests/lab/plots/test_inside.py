@@ -51,7 +51,7 @@ def test_confusion_is_a_share_of_the_true_class(drawn):
     assert texts == [(0, 0, '75'), (1, 0, '25'), (0, 2, '50'), (2, 2, '50')]
 
 
-@pytest.mark.parametrize('figure', ['confusion', 'classes', 'mask_history', 'queue', 'partition'])
+@pytest.mark.parametrize('figure', ['confusion', 'classes', 'mask_history', 'accuracy_per_class', 'queue', 'partition'])
 @pytest.mark.parametrize('names', [['10', 'cat'], []])
 def test_classes_have_their_names(monkeypatch, figure, names):
     """In place of numbers, on the axes of classes and on no other."""
@@ -63,9 +63,18 @@ def test_classes_have_their_names(monkeypatch, figure, names):
     with style.context():
         ax = draw.FIGURES[figure].draw(run).axes[0]
         shown = {axis.axis_name: [text.get_text() for text in axis.get_ticklabels()] for axis in (ax.xaxis, ax.yaxis)}
-    named = {'confusion': 'xy', 'mask_history': 'y', 'partition': 'y'}.get(figure, 'x')
+    named = {'confusion': 'xy', 'mask_history': 'y', 'accuracy_per_class': 'y', 'partition': 'y'}.get(figure, 'x')
     for axis, texts in shown.items():
         assert (texts == ['10', 'cat']) == (bool(names) and axis in named), (axis, texts)
+
+
+def test_the_accuracy_of_each_class_is_a_row():
+    """Evaluated in rounds 2 and 3; class 1 has no test images."""
+    with style.context():
+        ax, key = draw.FIGURES['accuracy_per_class'].draw(plots_toy.made_up(0, (0.25, 0.5))).axes
+    (shades,) = ax.collections
+    assert np.ma.filled(shades.get_array(), -1).tolist() == [[25, 50], [-1, -1]]
+    assert (shades.get_coordinates()[0, :, 0].tolist(), key.get_ylabel()) == ([1.5, 2.5, 3.5], 'Test accuracy (%)')
 
 
 def test_feature_space_has_names(drawn):
