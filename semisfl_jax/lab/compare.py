@@ -29,7 +29,6 @@ import semisfl_jax as sfl
 from semisfl_jax import tasks
 from semisfl_jax.base import file_io
 from semisfl_jax.base.errors import UserError, use_one_of
-from semisfl_jax.core.types import MODELS
 from semisfl_jax.lab.plots.style import group_title
 from semisfl_jax.lab.studies import statistics
 from semisfl_jax.lab.studies.document import NOTHING, Grid
@@ -96,8 +95,9 @@ def scores(run: Run, last: int) -> dict[str, float]:
     means = {}
     for key in run.table['key'].unique():
         judged = tasks.split_key(key)
-        shown = judged and (judged.score == run.score or judged.output not in MODELS)
-        if judged and shown and (values := [*run.curve(key).values()]):
+        if not judged or (judged.output not in tasks.DENSE and judged.score != run.score):
+            continue
+        if values := [*run.curve(key).values()]:
             means[key] = judged.score.scale * float(np.mean(values[-last:]))
     return means
 
@@ -203,7 +203,7 @@ def _score_table(groups: Groups, rows: Sequence[Mean]) -> Table:
     for row in rows:
         judged, split = _judged(row.key), '' if row.split == 'test' else f'{row.split} '
         own.setdefault(f'{judged.output.capitalize()} {split}{judged.score.axis}', {})[row.group] = row
-        if headlines.get(row.group) == row.key and judged.output in MODELS:
+        if headlines.get(row.group) == row.key and judged.output not in tasks.DENSE:
             judging.setdefault(f'{row.split.capitalize()} {judged.score.axis}', {})[row.group] = row
     shown = {(row.group, row.key) for column in judging.values() for row in column.values()}
     more = {title: of for title, of in own.items() if {(row.group, row.key) for row in of.values()} - shown}

@@ -188,15 +188,13 @@ def as_arrays(records: Sequence[dict[str, Any]]) -> dict[str, np.ndarray]:
 
     A list of K numbers becomes [T, K].
     """
-    names = dict.fromkeys(name for record in records for name in record)
-    columns = {name: [record.get(name) for record in records] for name in names}
-    for column in columns.values():
-        if lists := [value for value in column if isinstance(value, list)]:
-            column[:] = [np.full(len(lists[0]), np.nan) if value is None else np.float64(value) for value in column]
-    return {
-        name: np.array(column, np.float64 if any(value is None for value in column) else None)
-        for name, column in columns.items()
-    }
+    arrays = {}
+    for name in dict.fromkeys(name for record in records for name in record):
+        column = [record.get(name) for record in records]
+        width = next((len(value) for value in column if isinstance(value, list)), 0)
+        filled = [value or [None] * width for value in column] if width else column
+        arrays[name] = np.array(filled, np.float64 if width or None in column else None)
+    return arrays
 
 
 def numbers(record: Mapping[str, Any]) -> dict[str, Any]:

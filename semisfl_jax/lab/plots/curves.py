@@ -208,9 +208,9 @@ def _scores(groups: Groups) -> Any:
 def metric(key: str, groups: Groups) -> Any:
     """Makes the figure of a key of metrics.jsonl, or of a score of the headline by its name, against rounds."""
     figure, ax = style.figure()
-    lines, judged, split = collect.curves(groups, key), split_key(key), collect.eval_split(groups)
+    lines, judged = collect.curves(groups, key), split_key(key)
     if kind := judged.score if judged else SCORES.get(key):
-        score(ax, lines, kind=kind, split=f'{judged.output} {split}' if judged else split)
+        score(ax, lines, kind=kind, split=f'{judged.output if judged else ""} {collect.eval_split(groups)}'.strip())
     else:
         against(ax, lines, key)
     ax.set_title(key)
