@@ -102,7 +102,7 @@ def test_the_study_runs_with_them_and_its_report_says_so(tmp_path):
         (result(found('fedavg', 'FedAvg')), {}, 'FedAvg'),
         (result(), {'lr': 0.1}, r'config\.lr '),
         ('config.json', {}, r'config\.study_tuned=.*tuned\.json'),
-        ('tuned.json', {}, 'not of a sweep'),
+        ('tuned.json', {}, 'not written by a sweep'),
     ],
 )
 def test_what_does_not_fit(tmp_path, value, given, named):
