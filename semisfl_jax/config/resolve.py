@@ -39,6 +39,8 @@ def resolve(config: ConfigDict) -> ConfigDict:
     resolved, method = thawed.copy_and_resolve_references(), algorithms.get(config.algorithm)
     flat = keys.flat(resolved)
     filled = {key: value for key, value in method.auto.items() if flat[key] == schema.AUTO}
+    if flat['model.weights'] and not flat['data.tasks'] and flat['data.normalization'] == 'auto':
+        filled['data.normalization'] = 'imagenet'
     resolved.update_from_flattened_dict(filled)
     if resolved.lr_rounds == 0:
         resolved.lr_rounds = resolved.rounds

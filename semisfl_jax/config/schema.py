@@ -119,6 +119,9 @@ class Data:
         'keep; sets with dense tasks: 48 pixels in scenes, 512 in pascal_context, 256 in coco, 128 in oxford_iiit_pet')
     pad_to: int = key(0, at_least=0, at_most=4096, help='pad with zeros to this side, after resizing, the image in the '
         'center: 32 makes 28x28 images fit the 4x4 pooling of resnet9; 0: no padding')
+    normalization: str = key('auto', choices=('auto', 'data', 'imagenet'), added=True, help='by whose mean and '
+        "deviation images are normalized: data: the data set's | imagenet: ImageNet's, of three channels | auto: "
+        'imagenet in classification with model.weights, else data')
     class_list: str = key('', help='image100: a text file with one WordNet id per line')
     image_folder: str = key('', help="data.name='folder': images of your own, train/CLASS/* and test/CLASS/*, resized "
         "to data.image_size; image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012; cinic10: "
@@ -168,13 +171,14 @@ class Model:
 
     name: str = key('alexnet', choices=models.EVERY_ARCHITECTURE, help="resnet9 is FedDure's, "
         "resnet9_plain FedMatch's, without BatchNorm and biases, wresnet28x2 SemiFL's, mlp5000 and cnn13 Fed-SHVR's, "
-        "mcmahan_cnn and mcmahan_2nn FedAvg's; mlp200 is for CPUs")
+        "mcmahan_cnn and mcmahan_2nn FedAvg's; mlp200 is for CPUs; resnet18 and resnet50 are torchvision's, for images "
+        'below 64 pixels with the stem usual for CIFAR: 3 x 3 at stride 1, no pooling')
     split_index: int | None = key(None, feature='cut', help='layers at the client; a residual block counts as one; '
         "None: the paper's cut, after the convolutions")
     output_stride: int = key(8, feature='tasks', help="dense tasks: stride of the encoder's last map: 8, 16 or 32 "
         '(dilation replaces stride)')
-    weights: str = key('', feature='tasks', help='dense tasks: file of the initial weights of encoders: a PyTorch '
-        "state dict of torchvision's ResNet, or this package's own names (.npz, .safetensors, .pth) | the "
+    weights: str = key('', help='file of initial weights of resnet18, resnet50 or the encoders of dense tasks: a '
+        "PyTorch state dict of torchvision's ResNet, or this package's own names (.npz, .safetensors, .pth) | the "
         'folder of a finished run of m_fed or mfed_fl: the mean of the encoders of its tasks; of several seeds, each '
         'seed starts with its own')
     projection: str = key('mlp', choices=('mlp', 'linear', 'none'), part='projection head', help='the projection head')

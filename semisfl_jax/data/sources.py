@@ -10,7 +10,7 @@ from ml_collections import ConfigDict
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.data import arrays as arrays_lib
 from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_source
-from semisfl_jax.data.catalog import KNOWN
+from semisfl_jax.data.catalog import IMAGENET, KNOWN
 from semisfl_jax.data.dataset import Dataset, Outline, checksum
 from semisfl_jax.data.decode import Source
 from semisfl_jax.tasks import IGNORED
@@ -51,7 +51,7 @@ def load(options: ConfigDict, given: Dataset | None = None) -> Dataset:
             of = ' or '.join(map(repr, owners))
             raise UserError(f"config.data.{key} belongs to data set {of}, not to '{options.name}': leave it empty")
     if options.fake and not given:
-        return pad(fake.make(name, options.fake_size, options.image_size), options.pad_to)
+        return _finished(fake.make(name, options.fake_size, options.image_size), options)
     if options.fake_size and not given:
         raise UserError('config.data.fake_size is for synthetic images: add --config.data.fake=True, or leave it at 0')
     if given or name in READERS:
@@ -66,6 +66,18 @@ def load(options: ConfigDict, given: Dataset | None = None) -> Dataset:
             name, arrays, source.num_classes, digest=digest, outputs=source.outputs, class_names=source.class_names
         )
     dataset.warn_of_images(loaded)
+    return _finished(loaded, options)
+
+
+def _finished(loaded: Dataset, options: ConfigDict) -> Dataset:
+    """Applies `normalization` and `pad_to`."""
+    if options.normalization == 'imagenet':
+        if (channels := loaded.train_images.shape[-1]) != 3:
+            raise UserError(
+                "config.data.normalization='imagenet' (also 'auto' with model.weights) is for three channels, "
+                f"but images of '{loaded.name}' have {channels}; use 'data'"
+            )
+        loaded = dataclasses.replace(loaded, mean=IMAGENET[0], std=IMAGENET[1])
     return pad(loaded, options.pad_to)
 
 

@@ -16,7 +16,7 @@ from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
 from semisfl_jax.models.layers import Compute, TooSmall
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import cut, encoder_decoder, is_nnx
-from semisfl_jax.models.weights import load_encoder
+from semisfl_jax.models.weights import load_encoder, start_with
 
 ARCHITECTURES = zoo.ARCHITECTURES
 # A view of both, so that it shows models that users register later

@@ -15,6 +15,7 @@ from semisfl_jax.base.errors import UserError
 from semisfl_jax.core.types import Array
 from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, resize, unbiased_conv
 from semisfl_jax.models.pooling import max_pool
+from semisfl_jax.models.resnet import resnet
 
 RATES = {8: (12, 24, 36), 16: (6, 12, 18), 32: (6, 12, 18)}  # output stride of the encoder -> dilations
 WIDTH = 256
@@ -69,99 +70,6 @@ class DeepLab(nn.Module):
         for name in ('conv1', 'conv2') if self.low_width else ('conv',):
             x = conv(self.width, 3, name=name)(x, train)
         return ConvLayer(self.outputs, 1, 0, activation=False, compute=self.compute, name='head')(x, train)
-
-
-# --- ResNet encoders (He et al., 2016), as in torchvision, without the classifier
-#
-# Parameters have torchvision's names, so that `semisfl_jax.models.weights` finds them in a state dict.
-
-DEPTHS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}  # blocks of the four stages
-EXPANSION = 4  # channels of a bottleneck block's output for each one inside
-
-
-class Block(nn.Module):
-    """A residual block that ends in ReLU: two 3 x 3 convolutions, or a bottleneck of 1 x 1, 3 x 3 and 1 x 1.
-
-    The first 3 x 3 convolution has the stride, also in a bottleneck (torchvision's version 1.5).
-    """
-
-    features: int  # of the 3 x 3 convolutions
-    bottleneck: bool
-    stride: int = 1
-    first_dilation: int = 1  # of the first 3 x 3 convolution, or a bottleneck's only one
-    dilation: int = 1  # of the second 3 x 3 convolution
-    compute: Compute = FLOAT32
-
-    @nn.compact
-    def __call__(self, x: Array, train: bool) -> Array:
-        """Maps x [B, H, W, C] to [B, H', W', features or 4 * features], H' = (H - 1) // stride + 1."""
-        conv = partial(unbiased_conv, compute=self.compute)
-        outputs = self.features * (EXPANSION if self.bottleneck else 1)
-        if self.bottleneck:
-            y = conv(self.features, 1, name='conv1')(x, train)
-            y = conv(self.features, 3, self.stride, self.first_dilation, name='conv2')(y, train)
-            y = conv(outputs, 1, activation=False, name='conv3')(y, train)
-        else:
-            y = conv(outputs, 3, self.stride, self.first_dilation, name='conv1')(x, train)
-            y = conv(outputs, 3, 1, self.dilation, activation=False, name='conv2')(y, train)
-        if x.shape[-1] != outputs or self.stride > 1:
-            x = conv(outputs, 1, self.stride, activation=False, name='downsample')(x, train)
-        return nn.relu(x.astype(y.dtype) + y)
-
-
-class ResNet(nn.Module):
-    """Maps images to (the map after the first stage, at stride 4, if `low_level`; the last map, at `output_stride`).
-
-    Below an output stride of 32, the last stages are dilated instead of strided. The first 3 x 3 convolution of such a
-    stage keeps the dilation of the stage before; all others double it. In bottleneck blocks this is torchvision's
-    `replace_stride_with_dilation`; ResNet-18, for which torchvision has no rule, follows the same one.
-    """
-
-    depths: tuple[int, ...]
-    bottleneck: bool
-    output_stride: int = 8
-    low_level: bool = True
-    stem: int = 64
-    widths: tuple[int, ...] = (64, 128, 256, 512)  # `features` of the blocks of each stage
-    compute: Compute = FLOAT32
-
-    @nn.compact
-    def __call__(self, images: Array, train: bool) -> tuple[Array, ...]:
-        """Maps images [B, H, W, C] to maps [B, h, w, c]; h is H divided by the map's stride, rounded up."""
-        x = unbiased_conv(self.stem, 7, 2, compute=self.compute, name='conv1')(images, train)
-        x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
-        total, dilation, low = 4, 1, x
-        for stage, (depth, width) in enumerate(zip(self.depths, self.widths, strict=True), start=1):
-            stride, before = 1, dilation
-            if stage > 1 and total < self.output_stride:
-                stride, total = 2, 2 * total
-            elif stage > 1:
-                dilation *= 2
-            for index in range(depth):
-                first = index == 0
-                x = Block(
-                    width,
-                    self.bottleneck,
-                    stride if first else 1,
-                    before if first else dilation,
-                    dilation,
-                    compute=self.compute,
-                    name=f'layer{stage}_{index}',
-                )(x, train)
-            low = x if stage == 1 else low
-        return (low, x) if self.low_level else (x,)
-
-
-def resnet(depth: int, output_stride: int, low_level: bool, compute: Compute) -> ResNet:
-    """Builds ResNet-18, -50 or -101: 11,176,512, 23,508,032 or 42,500,160 parameters for 3 channels.
-
-    Args:
-      depth: 18, 50 or 101.
-      output_stride: stride of the last map.
-      low_level: also returns the map after the first stage.
-      compute: how layers compute.
-    """
-    return ResNet(DEPTHS[depth], depth >= 50, output_stride, low_level, compute=compute)
 
 
 # --- a small encoder and decoder for scenes of about 48 x 48 pixels, fast on CPUs; not from a paper
@@ -235,7 +143,7 @@ def _deeplab(version: str, depth: int, outputs: int, compute: Compute, output_st
     _check_stride(f'deeplab{version}_resnet{depth}', output_stride, tuple(RATES))
     plus = version == 'v3plus'
     decoder = DeepLab(outputs, RATES[output_stride], LOW_WIDTH if plus else 0, compute=compute)
-    return EncoderDecoder(resnet(depth, output_stride, low_level=plus, compute=compute), decoder)
+    return EncoderDecoder(resnet(depth, output_stride, maps=(2, 5) if plus else (5,), compute=compute), decoder)
 
 
 def _check_stride(name: str, output_stride: int, strides: tuple[int, ...]) -> None:

@@ -95,7 +95,7 @@ def batch_norm(train: bool, compute: Compute, axes: tuple[str, ...], name: str) 
 
 
 class ConvLayer(nn.Module):
-    """Convolution, optional BatchNorm, ReLU, optional 2 x 2 max-pool, dropout or mean over all pixels."""
+    """Convolution, optional BatchNorm, ReLU, optional max-pool, dropout or mean over all pixels."""
 
     features: int
     kernel: int = 3
@@ -106,7 +106,7 @@ class ConvLayer(nn.Module):
     norm: bool = False
     activation: bool = True
     negative_slope: float = 0.0  # of the activation, at least 0; above 0 it is LeakyReLU
-    pool: str = ''  # '' | 'floor' | 'pad'
+    pool: str = ''  # '' | 'floor' | 'pad' | 'overlap': 3 x 3 with stride 2
     dropout: float = 0.0  # share of numbers, not of channels
     last: bool = False  # last convolution of the network: the mean over all pixels follows
     kernel_init: Callable | None = None  # None: PyTorch's
@@ -139,12 +139,20 @@ class ConvLayer(nn.Module):
         # Bias, ReLU and LeakyReLU are non-decreasing, so applying them after pooling gives the same result at a quarter
         # of the work.
         rectified = self.activation and not self.negative_slope
-        if lowering == 'winograd' and self.pool and rectified and bias is not None and not self.norm:
+        if (
+            lowering == 'winograd'
+            and self.pool in ('floor', 'pad')
+            and rectified
+            and bias is not None
+            and not self.norm
+        ):
             x = activated_max_of_corners(x if corners else windows(x, pad=self.pool == 'pad'), bias)
         else:
             if self.norm:
                 x = batch_norm(train, self.compute, self.axes, 'norm')(_shifted(x, bias))
-            if self.pool:
+            if self.pool == 'overlap':
+                x = nn.max_pool(x, (3, 3), (2, 2), ((1, 1), (1, 1)))
+            elif self.pool:
                 x = max_of_corners(x) if corners else max_pool(x, pad=self.pool == 'pad')
             x = x if self.norm else _shifted(x, bias)
             if self.activation:
@@ -272,7 +280,7 @@ def unbiased_conv(
     dilation: int = 1,
     *,
     compute: Compute,
-    name: str,
+    name: str | None,
     norm: bool = True,
     kernel_init: Callable | None = KAIMING_FAN_OUT,
     **options: Any,
@@ -285,7 +293,7 @@ def unbiased_conv(
       stride: as in ConvLayer.
       dilation: as in ConvLayer.
       compute: how the layer computes.
-      name: the module's name.
+      name: the module's name, None for one that a module shares its scope with.
       norm: adds BatchNorm.
       kernel_init: the kernel's initializer; None: PyTorch's.
       **options: other fields of ConvLayer.

@@ -27,16 +27,15 @@ _BATCH = 2  # images in shape checks: with one, a layer that mixes up images may
 
 
 class Stack(nn.Module):
-    """Layers in sequence, named by their index in the uncut model."""
+    """Layers in sequence, with their names in the uncut model."""
 
-    layers: tuple[Maker, ...]
-    first: int = 0
+    layers: tuple[tuple[str, Maker], ...]
 
     @nn.compact
     def __call__(self, x: Array, train: bool) -> Array:
         """Applies the layers to x [B, ...]."""
-        for index, layer in enumerate(self.layers, start=self.first):
-            x = layer(name=f'layer_{index}')(x, train)
+        for name, layer in self.layers:
+            x = layer(name=name)(x, train)
         return x
 
 
@@ -88,7 +87,7 @@ def cut(
     Raises:
       UserError: a cut out of range, images too small for the pooling, or a model that does not return logits.
     """
-    layers = architecture.layers
+    layers, named = architecture.layers, architecture.named
     index = architecture.paper_split if split_index is None else split_index
     if not 1 <= index < len(layers):
         key = f'paper_split={index}' if split_index is None else f'model.split_index={index}'
@@ -97,9 +96,9 @@ def cut(
         )
     for place, layer in enumerate(layers):
         check_layer(f"layer {place} of model.name='{name}'", layer)
-    bottom, top = Stack(layers[:index]), Stack(layers[index:], first=index)
+    bottom, top = Stack(named[:index]), Stack(named[index:])
     spans_clients = any(getattr(layer(name='probe'), 'norm', False) for layer in layers[index:])
-    top_of_client = Stack(tuple(_adapt_to_clients(layer, (_CLIENT, *axes)) for layer in layers[index:]), first=index)
+    top_of_client = Stack(tuple((name, _adapt_to_clients(layer, (_CLIENT, *axes))) for name, layer in named[index:]))
     head = ProjectionHead(projection, projection_dim, compute)
     run_piece = partial(run, recompute=compute.recompute)
     features, bottom_variables = shapes(bottom, batch(image_shape))

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import flax.linen as nn
 import jax
 
+from semisfl_jax.models import resnet
 from semisfl_jax.models.layers import Compute, ConvLayer, DenseLayer, PreactivationBlock, ResidualBlock, unbiased_conv
 
 Maker = Callable[..., nn.Module]  # called as maker(name=…), also with axes=… if it has BatchNorm (field `norm` is true)
@@ -24,6 +25,14 @@ class Architecture(NamedTuple):
 
     layers: tuple[Maker, ...]
     paper_split: int  # layers at the client: the paper's choice; in models not in the paper, all but the dense layers
+    names: tuple[str, ...] = ()  # of the layers, as in files of weights; (): layer_0, layer_1, …
+
+    @property
+    def named(self) -> tuple[tuple[str, Maker], ...]:
+        """The layers with their names."""
+        return tuple(
+            zip(self.names or (f'layer_{index}' for index in range(len(self.layers))), self.layers, strict=True)
+        )
 
 
 def _two_convolutions(
@@ -114,6 +123,27 @@ def _wresnet28x2(
     return Architecture((*layers, classifier), paper_split=len(layers))
 
 
+def _resnet(
+    num_classes: int,
+    compute: Compute,
+    depths: tuple[int, ...],
+    *,
+    bottleneck: bool,
+    stem: int = resnet.WIDTHS[0],
+    widths: tuple[int, ...] = resnet.WIDTHS,
+) -> Architecture:
+    """Builds a ResNet: a stem that depends on the size of the images, blocks, and the classifier.
+
+    The last block ends in the mean over all pixels.
+    """
+    layers: dict[str, Maker] = {'conv1': partial(resnet.Stem, stem, compute=compute)}
+    for blocks in resnet.stages(depths, widths, bottleneck, 32, compute):
+        layers |= blocks
+    name, block = layers.popitem()
+    layers |= {name: partial(block, last=True), 'fc': _classifier(num_classes, compute)}
+    return Architecture(tuple(layers.values()), paper_split=len(layers) - 1, names=tuple(layers))
+
+
 def _mlp(num_classes: int, compute: Compute, dense: int, hidden: int = 1) -> Architecture:
     """Builds `hidden` layers of `dense` units, and the classifier."""
     layers = [partial(DenseLayer, dense, compute=compute)] * hidden
@@ -172,6 +202,9 @@ ARCHITECTURES: dict[str, Callable[..., Architecture]] = {
     ),
     # WideResNet-28-2 as in SemiFL's code, for images of any size: 1,467,610 parameters
     'wresnet28x2': _wresnet28x2,
+    # torchvision's: 11,181,642 and 23,528,522 parameters; below 64 pixels with a 3x3 stem: 11,173,962 and 23,520,842
+    'resnet18': partial(_resnet, depths=resnet.DEPTHS[18], bottleneck=False),
+    'resnet50': partial(_resnet, depths=resnet.DEPTHS[50], bottleneck=True),
     # Fed-SHVR's network for MNIST, 784-5000-10, and one for CPUs, not in a paper: 3,975,010 and 159,010 at 28x28x1
     'mlp5000': partial(_mlp, dense=5000),
     'mlp200': partial(_mlp, dense=200),

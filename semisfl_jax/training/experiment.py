@@ -195,18 +195,21 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
     options = {name: net[name] for name in ('convolution', 'batch_norm_variance', 'recompute')} | {'dtype': dtype}
     if not config.data.tasks:
         cut = net.split_index, net.projection, net.projection_dim
-        return models.build(net.name, outline.classes, outline.image, *cut, axes=axes, **options)
+        return _started(config, models.build(net.name, outline.classes, outline.image, *cut, axes=axes, **options))
     task_models = []
     for name in config.data.tasks:
         outputs = outline.outputs[name]
         model = models.build_dense(net.name, outputs, outline.image, output_stride=net.output_stride, **options)
         task_models.append(TaskModel(tasks_lib.make(name, outputs), model))
-    if net.weights:  # all tasks begin with the encoder of the first model (`init_models`)
-        first, init = task_models[0], task_models[0].model.init
-        arrays = _encoder_of_run(net.weights, config.seed) if _is_run(net.weights) else None
-        encoder = models.load_encoder(net.weights, jax.eval_shape(init, rng.root(0)).bottom, arrays)
-        task_models[0] = first._replace(model=first.model._replace(init=lambda key: init(key)._replace(bottom=encoder)))
-    return tuple(task_models)
+    first = task_models[0]  # all tasks begin with its encoder (`init_models`)
+    return (first._replace(model=_started(config, first.model)), *task_models[1:])
+
+
+def _started(config: ConfigDict, model: models.SplitModel) -> models.SplitModel:
+    """Returns a model that starts with `model.weights`, if there are any."""
+    if not (weights := config.model.weights):
+        return model
+    return models.start_with(model, weights, _encoder_of_run(weights, config.seed) if _is_run(weights) else None)
 
 
 def _is_run(weights: str) -> bool:

@@ -40,6 +40,16 @@ def test_what_auto_means_for_a_method(algorithm):
     assert {key: config_lib.flatten(resolved)[key] for key in meant} == meant
 
 
+def test_classification_from_a_file_of_weights_is_normalized_as_imagenet_unless_told_otherwise():
+    for changes, expected in (
+        ({}, 'auto'),
+        ({'model__weights': '/a.pth'}, 'imagenet'),
+        ({'model__weights': '/a.pth', 'data__normalization': 'data'}, 'data'),
+        ({'model__weights': '/a.pth', 'data__tasks': ('semseg',)}, 'auto'),  # photographs of dense tasks always are
+    ):
+        assert config_lib.resolve(changed(**changes)).data.normalization == expected
+
+
 def test_the_default_folder_depends_on_the_resolved_configuration():
     def folder(**changes):
         return config_lib.default_workdir(config_lib.resolve(changed(**changes)), 'digits')

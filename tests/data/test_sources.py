@@ -55,6 +55,7 @@ def test_digits_are_resized_then_padded():
         ({'name': 'mnist', 'fake_size': 100}, 'fake_size'),
         ({'name': 'digits', 'image_folder': '/x'}, "image_folder .*'digits'"),
         ({'name': 'digits', 'class_list': 'x.txt'}, "class_list .*'digits'"),
+        ({'name': 'digits', 'normalization': 'imagenet'}, "normalization='imagenet'.*'digits' have 1"),
         ({'name': 'image100'}, 'class_list'),
         ({'name': 'pascal_context'}, 'image_folder'),
     ],

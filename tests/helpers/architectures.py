@@ -21,6 +21,7 @@ NARROW = {
     'resnet9_plain': {'channels': (3, 4, 5, 6)},
     'wresnet28x2': {'channels': (4, 4, 6, 8), 'depth': 2},
     'cnn13': {'channels': (3, 4, 5, 4, 3)},
+    'resnet50': {'depths': (2, 1), 'stem': 3, 'widths': (2, 3)},
 }
 
 

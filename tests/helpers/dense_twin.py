@@ -95,7 +95,7 @@ def resnet(state, images, bottleneck, replace_stride_with_dilation):
     return maps
 
 
-def state_dict(rng, bottleneck, stem, widths, depths, channels=3):
+def state_dict(rng, bottleneck, stem, widths, depths, channels=3, kernel=7):
     """A made-up one: weights near Kaiming's, statistics unlike those that a network starts with."""
     state = {}
 
@@ -106,7 +106,7 @@ def state_dict(rng, bottleneck, stem, widths, depths, channels=3):
             state[f'{norm}.{part}'] = rng.uniform(low, low + 1, outputs).astype(np.float32)
         state[f'{norm}.num_batches_tracked'] = np.int64(7)
 
-    layer('conv1', 'bn1', channels, stem, 7)
+    layer('conv1', 'bn1', channels, stem, kernel)
     inputs = stem
     for stage, (width, depth) in enumerate(zip(widths, depths, strict=True), start=1):
         for index in range(depth):

@@ -1,9 +1,10 @@
 """The model families at a fraction of their width, and federations for a round of any method on them.
 
 Kinds and order of layers, strides, dropout, BatchNorm and residual sums are the models' own, made by their own
-builders, and so is their number but in three families, where layers like the one before them are left out: VGG13 has
+builders, and so is their number but in four families, where layers like the one before them are left out: VGG13 has
 six of its ten convolutions, the WideResNet one of four blocks in a stage, CNN13 one of its two stages, of a single
-convolution. Few channels and images of 16 x 16 make a round that runs in milliseconds and compiles in seconds.
+convolution, ResNet-18 two of its four. Few channels and images of 16 x 16 make a round that runs in milliseconds and
+compiles in seconds.
 """
 
 import functools
@@ -21,9 +22,9 @@ from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
 from tests.helpers import needs, rows
 
-# VGG16 differs from VGG13 in the number of layers alone, the MLPs from mlp5000 in number and width, and FedAvg's CNN
-# from the one for SVHN in its padding
-LIKE_OTHERS = {'vgg16', 'mlp200', 'mcmahan_2nn', 'mcmahan_cnn'}
+# VGG16 differs from VGG13 in the number of layers alone, the MLPs from mlp5000 in number and width, FedAvg's CNN from
+# the one for SVHN in its padding, and ResNet-50 from -18 in the convolutions of a block
+LIKE_OTHERS = {'vgg16', 'mlp200', 'mcmahan_2nn', 'mcmahan_cnn', 'resnet50'}
 ARCHITECTURES = zoo.ARCHITECTURES | {rows.NORMED: partial(zoo.ARCHITECTURES['small_cnn'], norm=True)}
 FAMILIES = {
     'small_cnn': {'channels': (6, 8), 'dense': 12},
@@ -36,6 +37,7 @@ FAMILIES = {
     'wresnet28x2': {'channels': (4, 4, 6, 8), 'depth': 1},  # its blocks with and without a projection
     'mlp5000': {'dense': 12},
     'cnn13': {'channels': (6, 6, 8, 8), 'depths': (1,)},
+    'resnet18': {'depths': (1, 1), 'stem': 4, 'widths': (4, 6)},  # blocks without and with a projection
 }
 DENSE = {'scene_net': (partial(dense_zoo.SceneEncoder, 4, (4, 6, 8)), partial(dense_zoo.SceneDecoder, width=6))}
 CLIENTS, ACTIVE, SIDE = 10, 8, 16

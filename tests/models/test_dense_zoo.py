@@ -11,8 +11,9 @@ import pytest
 
 from semisfl_jax import models
 from semisfl_jax.costs.prices import DenseSpec, measure
-from semisfl_jax.models.dense_zoo import DeepLab, ResNet, SceneDecoder, SceneEncoder
+from semisfl_jax.models.dense_zoo import DeepLab, SceneDecoder, SceneEncoder
 from semisfl_jax.models.layers import resize
+from semisfl_jax.models.resnet import ResNet
 from semisfl_jax.models.weights import torch_name
 from tests.helpers import dense_twin
 from tests.helpers.architectures import count
@@ -22,7 +23,7 @@ SHAPE = (18, 21, 3)
 NARROW = {
     'scene_net': (SceneEncoder(3, (4, 5, 6)), SceneDecoder(2, width=4)),
     'deeplabv3plus': (
-        ResNet((1, 1, 1, 1), True, 8, True, 4, (2, 2, 3, 2)),
+        ResNet((1, 1, 1, 1), True, 8, stem=4, widths=(2, 2, 3, 2)),
         DeepLab(2, (1, 2, 3), width=4, low_width=3),
     ),
 }
@@ -81,7 +82,7 @@ def test_the_output_stride_sets_the_last_map_and_the_dilations(stride, side, rat
 def test_first_weights_have_the_deviations_of_torchvision():
     """Kaiming's normal in the encoder, sqrt(2 / fan_out); PyTorch's uniform in DeepLab, 1 / sqrt(3 fan_in). Tasks
     share the encoder that a key gives."""
-    encoder = ResNet((1, 1, 1, 1), False, low_level=False, stem=16, widths=(16, 16, 24, 24))
+    encoder = ResNet((1, 1, 1, 1), False, maps=(5,), stem=16, widths=(16, 16, 24, 24))
     variables, other = (
         jax.jit(models.encoder_decoder(encoder, DeepLab(n, (1, 2, 3), width=16), SHAPE).init)(jax.random.key(0))
         for n in (3, 2)
@@ -149,33 +150,11 @@ def test_bilinear_resizing_equals_numpy(old, new):
     np.testing.assert_allclose(resize(jnp.float32(x), *new), dense_twin.resize(x, *new), rtol=1e-5, atol=1e-5)
 
 
-STEM, WIDTHS, DEPTHS = 4, (4, 6, 5, 3), (1, 2, 2, 2)
-REPLACED = {32: (False, False, False), 16: (False, False, True), 8: (False, True, True)}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(('bottleneck', 'output_stride'), [(False, 8), (True, 16), (True, 32)])
-def test_resnet_is_that_of_torchvision(tmp_path, bottleneck, output_stride):
-    """Its strides, dilations, pooling and names, at a fraction of its width; sides that no stride divides."""
-    rng = np.random.default_rng(1)
-    state = dense_twin.state_dict(rng, bottleneck, STEM, WIDTHS, DEPTHS)
-    np.savez(tmp_path / 'state.npz', **state)
-    encoder = ResNet(DEPTHS, bottleneck, output_stride, stem=STEM, widths=WIDTHS)
-    x = rng.normal(size=(2, 37, 42, 3)).astype(np.float32)
-    variables = models.load_encoder(str(tmp_path / 'state.npz'), encoder.lazy_init(jax.random.key(0), x, train=False))
-    maps = jax.jit(lambda variables, x: encoder.apply(variables, x, train=False))(variables, x)
-    low, *_, last = dense_twin.resnet(state, x, bottleneck, REPLACED[output_stride])
-    side = {8: (5, 6), 16: (3, 3), 32: (2, 2)}[output_stride]  # 37 and 42 divided by the stride, rounded up
-    assert (maps[0].shape[1:3], maps[1].shape[1:3]) == ((10, 11), side)
-    for got, expected in zip(maps, (low, last), strict=True):
-        np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
-
-
 @pytest.mark.slow
 def test_deeplabv3plus_to_the_size_of_the_images():
     """With ASPP, whose last dilation is beyond the map: the logits at the images' size."""
     rates = 1, 2, 7
-    encoder = ResNet(DEPTHS, True, 16, stem=STEM, widths=WIDTHS)
+    encoder = ResNet((1, 2, 2, 2), True, 16, stem=4, widths=(4, 6, 5, 3))
     model = models.encoder_decoder(encoder, DeepLab(5, rates, width=6, low_width=3), (21, 66, 3))
     top = drawn(model.init(jax.random.key(0)).top)
     rng = np.random.default_rng(3)

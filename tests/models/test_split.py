@@ -29,7 +29,7 @@ def test_a_cut_out_of_range_is_refused(index):
 def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     """Features go up, and their gradient comes down."""
     images, target = jax.random.normal(jax.random.key(1), (2, 16, 16, 3)), jnp.arange(4.0)
-    uncut = Stack(zoo.ARCHITECTURES[name](4, layers.FLOAT32, **NARROW.get(name, {})).layers)
+    uncut = Stack(zoo.ARCHITECTURES[name](4, layers.FLOAT32, **NARROW.get(name, {})).named)
     variables = uncut.init(jax.random.key(0), images, train=False)
 
     def gradient(piece, *inputs):
@@ -38,7 +38,8 @@ def test_any_cut_computes_the_uncut_model_and_its_gradient(name):
     expected, (of_all, _) = gradient(partial(uncut.apply, train=False), variables['params'], images)
     for index in range(1, len(uncut.layers)):
         m, weights = narrow(name, index), variables['params'].items()
-        bottom, top = ({k: v for k, v in weights if (int(k[6:]) < index) == below} for below in (True, False))
+        names = {layer for layer, _ in uncut.layers[:index]}
+        bottom, top = ({k: v for k, v in weights if (k in names) == below} for below in (True, False))
         features, backward = jax.vjp(
             lambda p, m=m: m.bottom({**variables, 'params': p}, images, None, False)[0], bottom
         )

@@ -11,7 +11,7 @@ from safetensors import numpy as safetensors
 
 from semisfl_jax import models
 from semisfl_jax.base.errors import UserError
-from semisfl_jax.models.dense_zoo import ResNet
+from semisfl_jax.models.resnet import ResNet
 from semisfl_jax.models.weights import torch_name
 from tests.helpers import dense_twin
 

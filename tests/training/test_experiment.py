@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +11,10 @@ import pytest
 
 from semisfl_jax import config as config_lib
 from semisfl_jax.base.errors import UserError
+from semisfl_jax.models import zoo
 from semisfl_jax.training import experiment
 from semisfl_jax.training.driver import Driver
-from tests.helpers import runs
+from tests.helpers import dense_twin, narrow, runs
 
 
 def test_keys_of_the_computation_reach_the_round():
@@ -46,6 +48,25 @@ def test_the_key_reaches_the_model_of_a_run():
         _, moved = jax.jit(lambda v, x, run=built.model.bottom: run(v, x, None, True))(variables, images)
         moves.append(moved['batch_stats']['layer_0']['norm']['var'] - 0.9)
     np.testing.assert_allclose(moves[1] / moves[0], 128 / 127, rtol=1e-4)
+
+
+def test_classification_starts_with_a_file(tmp_path, monkeypatch):
+    """Student and teacher, on both sides of the cut; images are then normalized as ImageNet."""
+    shape = {'stem': 3, 'widths': (3, 4, 5, 6), 'depths': (1, 1, 1, 1)}
+    state = dense_twin.state_dict(np.random.default_rng(0), False, **shape, kernel=3)
+    np.savez(tmp_path / 'state.npz', **state)
+    monkeypatch.setitem(zoo.ARCHITECTURES, 'resnet18', partial(zoo.ARCHITECTURES['resnet18'], **shape))
+    changes = narrow.ROUND | {'model.name': 'resnet18', 'model.split_index': 2}
+    changes['model.weights'] = str(tmp_path / 'state.npz')
+    config = runs.config(**{key.replace('.', '__'): value for key, value in changes.items()})
+    built = experiment.build(config_lib.resolve(config))
+    first = jax.jit(built.algorithm.init)(built.key)
+    for _, top, _ in (first.student, first.teacher):
+        np.testing.assert_array_equal(top['params']['fc']['dense']['kernel'], state['fc.weight'].T)
+    np.testing.assert_array_equal(first.teacher.bottom['params']['conv1']['norm']['scale'], state['bn1.weight'])
+    white = built.dataset.test_images[:1] * 0 + 255
+    normalized = experiment.views(built.config.augment, built.dataset).normalize(white)[0, 0, 0]
+    np.testing.assert_allclose(normalized, (1 - np.array([0.485, 0.456, 0.406])) / [0.229, 0.224, 0.225], rtol=1e-6)
 
 
 def test_a_checksum_of_weights_is_of_their_content(tmp_path):
