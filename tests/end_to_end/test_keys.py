@@ -65,7 +65,7 @@ EXEMPT = {
     ),
     'which images there are: it takes other data': (
         *('data.name', 'data.fake', 'data.fake_size', 'data.image_size', 'data.class_list', 'data.image_folder'),
-        *('data.tasks', 'data.partition_file'),
+        *('data.tasks', 'data.partition_file', 'data.normalization'),
     ),
     'the model, for which there is a stand-in': ('model.name', 'model.weights', 'model.output_stride'),
     'files of a user': ('failures.trace', 'failures.trace_hash'),
