@@ -96,7 +96,7 @@ class Anchors(SphinxTransform):
     def apply(self, **kwargs):
         """Changes the tables of a page."""
         kind, column = TABLES.get(self.env.docname, ('', 0))
-        for row in self.document.findall(nodes.row) if kind else ():
+        for row in [row for body in self.document.findall(nodes.tbody) for row in body if kind]:
             for name in [*row[column].findall(nodes.literal)]:
                 text = name.astext()
                 if text in self.document.ids:
