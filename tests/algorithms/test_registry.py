@@ -65,7 +65,8 @@ def test_options_are_keys_with_their_defaults_and_reach_the_method(monkeypatch):
 )
 def test_an_objective_as_a_method_leads_to_the_objective(name, objective):
     written = f'--config.algorithm=fedavg --config.local.objective={objective}'
-    with pytest.raises(UserError, match=f"config.algorithm='{name}' is an objective of clients, not a method; write {written}$"):
+    said = f"config.algorithm='{name}' is an objective of clients, not a method; write {written}$"
+    with pytest.raises(UserError, match=said):
         config_lib.check(runs.config(algorithm=name))
 
 
