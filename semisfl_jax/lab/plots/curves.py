@@ -112,7 +112,7 @@ def against(
       from_zero: whether the y axis begins at 0.
     """
     lines(ax, curves, scale, steps)
-    ax.set(xlabel=X_LABELS[x], ylabel=textwrap.fill(label, 30))
+    ax.set(xlabel=X_LABELS[x], ylabel=textwrap.fill(label, 30, break_on_hyphens=False))
     if x == 'round':
         ax.xaxis.get_major_locator().set_params(integer=True)
     if from_zero:

@@ -185,7 +185,7 @@ def legend(figure: Any) -> None:
         columns = -(-len(entries) // -(-len(entries) // most))  # no more than its rows need
         where = {'loc': 'outside lower center', 'ncols': columns, 'columnspacing': 1.4}
         assigned = figure.legend(list(entries.values()), list(entries), **where)
-        if most == 1 or inches('width') < figure.get_figwidth():
+        if most == 1 or inches('width') < 0.97 * figure.get_figwidth():
             break
         assigned.remove()
     if inches('height') > figure.get_figheight() / 2 and figure.get_figwidth() < WIDTHS['page']:
