@@ -64,7 +64,7 @@ sphinx.pycode.parser.comment_re = re.compile(r'^\s*#:? ?(?!noqa|type:|ty:)(.*)\r
 # Links lead to files, as on GitHub: here to their pages, or to the repository
 
 PAGES = {path.resolve(): path for path in [*DOCS.rglob('*.md'), *DOCS.glob('colabs/*.ipynb')]}
-LINK = re.compile(r'(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=(?:#[\w-]+)?\))')
+LINK = re.compile(r'(?<=\]\()(?!\w+:|#)([^)#\s]+)(?=(#[\w-]+)?\))')
 
 
 def lead(app, docname, source):
@@ -73,9 +73,11 @@ def lead(app, docname, source):
 
     def target(link):
         path = Path(os.path.normpath(folder / link[1]))
-        if path in PAGES:  # through a symbolic link, Sphinx finds no file, but a page by its name
-            page = PAGES[path].relative_to(DOCS)
-            return f'/{page if PAGES[path] == path else page.with_suffix("")}'
+        page = PAGES.get(path)
+        if page == path:
+            return f'/{page.relative_to(DOCS)}'
+        if page and not link[2]:  # through a symbolic link, Sphinx finds no file and no anchor, but a page by its name
+            return f'/{page.relative_to(DOCS).with_suffix("")}'
         if path.suffix in ('.png', '.svg') or not path.exists():
             return link[1]
         return f'{REPOSITORY}/{"tree" if path.is_dir() else "blob"}/main/{path.relative_to(ROOT)}'
