@@ -30,6 +30,7 @@ project, release, author = 'semisfl_jax', semisfl_jax.__version__, 'The semisfl_
 extensions = ['myst_nb', 'sphinx.ext.autodoc']
 exclude_patterns = ['_build', 'docker', '**.ipynb_checkpoints']
 nb_execution_mode = 'off'  # notebooks are stored with their outputs
+nb_render_markdown_format = 'gfm'  # of outputs, which have tables
 myst_enable_extensions = ['dollarmath', 'html_image']
 myst_heading_anchors = 4
 autodoc_member_order = 'bysource'
