@@ -13,6 +13,7 @@ CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
 DOCS = ['math-core>=0.9,<0.10', 'myst-nb>=1.4,<2', 'sphinx>=9,<10', 'sphinx-book-theme>=1.4,<2']
 HUGGING_FACE = ['datasets>=5,<6']
+LAUNCHER = ['submitit>=1.5,<2']
 # Reports of studies and sweeps
 STUDIES = ['markdown-it-py>=3,<5', 'statsmodels>=0.14,<0.16']
 
@@ -70,12 +71,14 @@ setup(
             'ruff==0.17.5',
             *DOCS,
             *HUGGING_FACE,
+            *LAUNCHER,
             *STUDIES,
         ],
         'docs': DOCS,
         'plots': ['matplotlib>=3.9,<4', *STUDIES],
         'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],
         'datasets': HUGGING_FACE,
+        'launcher': LAUNCHER,
         # sqlalchemy and alembic: MLflow's database, which the skinny one comes without
         'trackers': ['alembic>=1.13,<2', 'mlflow-skinny>=3,<4', 'sqlalchemy>=2,<3', 'wandb>=0.20,<1'],
         'prepare': ['tensorflow>=2.18'],

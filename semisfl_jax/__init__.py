@@ -36,12 +36,12 @@ with _epy.lazy_api_imports(globals()):  # each is loaded when it is first used
     from semisfl_jax.algorithms import Method, option, register
     from semisfl_jax.base import errors
     from semisfl_jax.base.errors import UserError
-    from semisfl_jax.config import INERT, apply_setting, check, failures, get_config, identity_hash, resolve
+    from semisfl_jax.config import INERT, apply_setting, check, failures, get_config, identity_hash, resolve, run_name
     from semisfl_jax.config.ignored_keys import unread_keys
     from semisfl_jax.config.keys import flat
     from semisfl_jax.config.load import check_changes
     from semisfl_jax.core import clients, frequency, hparams, losses, queue, rng, sampling, teacher, trees, types
-    from semisfl_jax.training import callbacks, diagnostics, events, interrupt, loop, memory, shapes
+    from semisfl_jax.training import callbacks, diagnostics, events, grid, interrupt, loop, memory, shapes
     from semisfl_jax.training.checkpoint import commit
     from semisfl_jax.training.experiment import Experiment
     from semisfl_jax.training.export import export

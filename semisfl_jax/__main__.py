@@ -29,6 +29,11 @@ options
                         Those listed above also work by name: --config=digits, --config=studies/table4:smoke
   --config.KEY=VALUE    overrides a key; of core/hparams.py, config/schema.py or docs/options.md
   --workdir=DIR         output folder; default runs/NAME-HASH, always the same for the same experiment
+  --grid KEY=V,V        a run for every value, and for every choice of values if there are several --grid: each in its
+                        folder runs/NAME-HASH (with --workdir in DIR/NAME-HASH), then a table. Whole numbers also as
+                        1-4; seed=0-4 are the seeds of every run
+  --launcher=local|slurm --jobs=N [--slurm NAME=VALUE,...]
+                        N jobs divide the runs of a grid, a study or a sweep; --slurm has options of sbatch
   --version             shows the version
   --help [NAME ...]     shows this text, after a command the help of the command, or explains keys and metrics:
                         --help federation.alpha teacher_accuracy; with --config=FILE also shows the values of that file,
@@ -38,6 +43,7 @@ examples
   python launch.py --config=configs/digits.py                              needs no download
   python launch.py --config=configs/digits.py --config.algorithm=supervised_only --config.seed=1
   python launch.py --config=configs/digits.py --config.seeds=0,1,2         three seeds in one program
+  python launch.py --config=configs/digits.py --grid lr=0.01,0.02 --grid threshold=0.9,0.95
   python launch.py --config=configs/cifar10.py --config.data.data_dir=DIR --config.federation.partition=dirichlet
   python launch.py --config=configs/stl10.py --config.data.fake=True       synthetic images, to test a machine
   python launch.py --config=configs/studies/table4.py:smoke                a table of the paper, tried out in minutes
@@ -58,11 +64,17 @@ the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM, 128 + N by 
 import importlib
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from ml_collections import ConfigDict
 
 import semisfl_jax
 from semisfl_jax.base.errors import UserError, printing, report, use_one_of
 from semisfl_jax.config import command_line
 from semisfl_jax.training import interrupt
+
+if TYPE_CHECKING:
+    from semisfl_jax.training.grid import Cell
 
 KINDS = {'train': 'a single run', command_line.STUDY: 'a study', command_line.SWEEP: 'a sweep'}
 TOOLS = {  # modules of the other commands, as `command_line.run_tool` takes them
@@ -113,13 +125,37 @@ def _run(program: str, words: Sequence[str]) -> None:
         named = next((name for name in KINDS if name in command.config), 'train')
         if kind not in ('', named):
             raise UserError(f'{command.name} is {KINDS[named]}; write {command_line.typed(program, named)} --config=…')
-        if named == 'train':
+        if named == 'train' and not command.grid:
+            if command.jobs:
+                raise UserError('--launcher divides the runs of a grid, a study or a sweep; add --grid KEY=VALUES')
             _train(command)
-        else:
-            from semisfl_jax.lab.studies import engine
-            from semisfl_jax.training.callbacks import print_lines
+            return
+        from semisfl_jax.lab import grid, launcher
+        from semisfl_jax.lab.studies import engine
+        from semisfl_jax.training.callbacks import print_lines
 
-            engine.run(command.config[named], command.given, command.workdir, show=print_lines)
+        jobs = launcher.read(command.jobs, command.whole)
+        if named == 'train':
+            grid.run(_cells(command), command.name, command.words, command.workdir, print_lines, jobs)
+        elif command.grid:
+            raise UserError(f'--grid is for single runs, and {command.name} is {KINDS[named]}; leave it out')
+        else:
+            engine.run(command.config[named], command.given, command.workdir, show=print_lines, launcher=jobs)
+
+
+def _cells(command: command_line.Command) -> 'list[Cell]':
+    """Returns the cells of --grid, each with the configuration of the command that trains it alone."""
+    from semisfl_jax import config as config_lib
+    from semisfl_jax.config import ignored_keys
+    from semisfl_jax.training import grid
+
+    def make(values: dict[str, Any]) -> tuple[ConfigDict, list[str]]:
+        changes = command.given | values
+        config = config_lib.get_config(command.file, changes)
+        config_lib.check(config)
+        return config_lib.resolve(config), list(ignored_keys.warnings(config, changes))
+
+    return grid.cells(command.grid, make)
 
 
 def _train(command: command_line.Command) -> None:

@@ -4,7 +4,7 @@
 from semisfl_jax.config import failures
 from semisfl_jax.config.checks import check
 from semisfl_jax.config.keys import default_config
-from semisfl_jax.config.load import apply_setting, get_config
+from semisfl_jax.config.load import apply_setting, get_config, with_values
 from semisfl_jax.config.resolve import (
     INERT,
     MOVABLE,
@@ -16,5 +16,6 @@ from semisfl_jax.config.resolve import (
     k_s_rule,
     num_tasks,
     resolve,
+    run_name,
     trials,
 )

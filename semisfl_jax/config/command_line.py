@@ -5,16 +5,17 @@ The last section runs the commands beside training.
 
 import ast
 import inspect
+import re
 import sys
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, did_you_mean, exit_status, shorten
+from semisfl_jax.base.errors import UserError, did_you_mean, exit_status, shorten, warn
 from semisfl_jax.config import keys, load
 
 LONGEST = 2**24  # bytes of a Python file
@@ -28,6 +29,11 @@ class Command(NamedTuple):
     name: str  # of the configuration file, without .py
     workdir: str  # '' means the default
     given: dict[str, Any]  # dotted keys overridden on the command line -> values
+    file: str  # what --config names
+    grid: dict[str, Any]  # keys with several values -> those values
+    jobs: dict[str, Any]  # of LAUNCHER, the flags that were given
+    words: list[str]  # those of a run of this configuration
+    whole: list[str]  # those without LAUNCHER
 
 
 def help_text(text: str, words: Sequence[str] = (), own: Sequence[str] = ()) -> str:
@@ -68,11 +74,14 @@ def parse(argv: list[str], studies: bool = False) -> Command:
     Raises:
       UserError: an unknown flag or key, a wrong type, a missing configuration file, or a study where a run is expected.
     """
-    values, words = read_flags(argv[1:], {'config': str, 'workdir': str})
-    workdir = values.get('workdir', '')
+    jobs, whole = read_flags(argv[1:], LAUNCHER if studies else {})
+    values, run_words = read_flags(whole, {'workdir': str} | ({'grid': list} if studies else {}))
+    workdir, crossed = values.get('workdir', ''), values.get('grid', [])
+    values, words = read_flags(run_words, {'config': str})
     if not values.get('config'):
         raise UserError(f'--config is missing; write {typed(argv[0])} --config=digits, for example (see --help)')
-    file, colon, settings = values['config'].partition(':')
+    named = values['config']
+    file, colon, settings = named.partition(':')
     path = load.find(file)
     config = load.load_file(path, settings if colon else None)
     kinds = {key: kind for key, kind in keys.types(config).items() if key not in (STUDY, SWEEP)}
@@ -84,16 +93,54 @@ def parse(argv: list[str], studies: bool = False) -> Command:
         key = keys.meant(name, kinds) or 'KEY'
         raise UserError(f"'{word}' is not a flag; write --config.{key}=VALUE (see --help)")
     given = {name.removeprefix('config.'): value for name, value in values.items()}
+    grid = read_grid(crossed, kinds, given)
     config.update_from_flattened_dict(given)
     for kind in (STUDY, SWEEP):
         if kind in config and not studies:
             raise UserError(f'{path.stem} is a {kind} of many runs; give one run')
     if not {STUDY, SWEEP} & set(config):  # their runs have methods of their own
         load.apply_setting(config, given=given.keys())
-    return Command(config.lock(), path.stem, workdir, given)
+    return Command(config.lock(), path.stem, workdir, given, named, grid, jobs, run_words, whole)
+
+
+def read_grid(flags: Sequence[str], kinds: Mapping[str, type], given: Collection[str] = ()) -> dict[str, Sequence[Any]]:
+    """Reads what --grid names: 'lr=0.01,0.02' has two values, 'k_u=1-4' four, and "data.tasks=('semseg','edges')," one.
+
+    Args:
+      flags: KEY=VALUES each.
+      kinds: the type of each key.
+      given: keys that have a value of their own.
+
+    Returns:
+      {key: its values}.
+
+    Raises:
+      UserError: an unknown key, one that has values twice, or a value of another type.
+    """
+    grid: dict[str, Sequence[Any]] = {}
+    for flag in flags:
+        key, equals, text = flag.partition('=')
+        key = key.removeprefix('config.')
+        if key not in kinds:
+            raise UserError(f'--grid: {keys.unknown(key, kinds, " of this configuration")}')
+        if not equals or not text:
+            raise UserError(f'--grid {key} has no values; write --grid {key}=VALUE,VALUE')
+        if key in grid or key in given or (key == 'seed' and 'seeds' in given):
+            raise UserError(f'config.{key} has values twice, in --grid {shorten(flag)} too; name it once')
+        name, kind = f'grid {key}', kinds[key]
+        if kind is int and (span := _span(text)):
+            grid[key] = span
+        elif kind is tuple:
+            grid[key] = [each if isinstance(each, tuple) else (each,) for each in _value(name, text, tuple)]
+        else:
+            grid[key] = [_value(name, part.strip(), kind) for part in text.split(',')]
+    return grid
 
 
 # --- flags: --NAME=VALUE or --NAME VALUE; of a bool also --NAME and --noNAME
+
+# Without these, processes make the runs in turn; see `lab.launcher`
+LAUNCHER: dict[str, type] = {'launcher': str, 'jobs': int, 'slurm': list}
 
 # Without quotation marks their text is one name, which may have a comma or be a number
 _NAMES = ('config.study_rows', 'config.study_columns', 'config.sweep_methods')
@@ -106,7 +153,7 @@ _READERS: dict[type, Callable[[str], Any]] = {
 
 
 def read_flags(words: Sequence[str], kinds: Mapping[str, type]) -> tuple[dict[str, Any], list[str]]:
-    """Reads flags from the words of a command line; the last one of a name counts.
+    """Reads flags from the words of a command line; the last one of a name counts, of a list all.
 
     Args:
       words: the words.
@@ -129,9 +176,17 @@ def read_flags(words: Sequence[str], kinds: Mapping[str, type]) -> tuple[dict[st
             others.append(word)
         elif not equals and not (text := next(rest, '')):
             raise UserError(f'{flag} has no value; write {flag}=VALUE (see --help)')
+        elif kinds[name] is list:
+            values.setdefault(name, []).append(text)
         else:
             values[name] = _value(name, text, kinds[name])
     return values, others
+
+
+def _span(text: str) -> range | None:
+    """Returns the numbers that '0-4' stands for, None if a text is something else."""
+    ends = re.fullmatch(r'(\d{1,10})-(\d{1,10})', text)
+    return range(int(ends[1]), int(ends[2]) + 1) if ends else None
 
 
 def _value(name: str, text: str, kind: type) -> Any:
@@ -142,6 +197,12 @@ def _value(name: str, text: str, kind: type) -> Any:
         except (KeyError, ValueError) as error:
             use = f'use {keys.TYPES[kind]} (see --help)'
             raise UserError(f'--{name}={shorten(text)} has the wrong type; {use}') from error
+    if name == 'config.seeds':
+        if span := _span(text):
+            return tuple(span)
+        if text.isdecimal() and int(text) > 1:
+            several = f'for {text} seeds write --config.seeds=0-{int(text) - 1}'
+            warn(f'--config.seeds={text} is the one seed {text}, as --config.seed={text}; {several}')
     if name in _NAMES and not {'"', "'"} & set(text):
         return (text,)
     try:

@@ -169,6 +169,8 @@ def check_type(key: str, value: Any, kind: type, may_be_none: bool = False) -> N
     if not _fits(value, kind) and not (value is None and may_be_none):
         is_ = 'has no value' if value is None else f'is {with_article(type(value).__name__)}'
         wanted = TYPES.get(kind, with_article(kind.__name__)) + (' or None' if may_be_none else '')
+        if key == 'seeds' and isinstance(value, int):
+            wanted += f', for {value} seeds tuple(range({value}))'
         raise UserError(f'config.{key}={shorten(repr(value))} {is_}; use {wanted}')
     if isinstance(value, float) and not math.isfinite(value):
         raise UserError(f'config.{key}={value} must be a finite number')

@@ -70,6 +70,20 @@ def check_changes(changes: Mapping[str, Any], config: ConfigDict) -> dict[str, A
     return values
 
 
+def with_values(config: ConfigDict, values: Mapping[str, Any]) -> ConfigDict:
+    """Returns a copy of a configuration with other values by dotted key.
+
+    Raises:
+      UserError: as `check_changes`, or the values of papers would be those of another method.
+    """
+    if 'setting' in values or ('algorithm' in values and config.get('setting') == 'official'):
+        why = "each method has its own values with setting='official'"
+        raise UserError(f'{why}; make a configuration of each by get_config, or give the grid to the command')
+    changed = config.copy_and_resolve_references().unlock()
+    changed.update_from_flattened_dict(check_changes(values, changed))
+    return changed
+
+
 # --- files
 
 

@@ -133,7 +133,12 @@ def default_workdir(config: ConfigDict, name: str) -> str:
       config: the resolved configuration.
       name: NAME.
     """
-    return f'runs/{name}-{identity_hash(config)[:8]}'
+    return f'runs/{run_name(config, name)}'
+
+
+def run_name(config: ConfigDict, name: str) -> str:
+    """Returns NAME-HASH of a resolved configuration, the name of its folder."""
+    return f'{name}-{identity_hash(config)[:8]}'
 
 
 def hparams(config: ConfigDict) -> hparams_lib.HParams:

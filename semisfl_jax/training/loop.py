@@ -9,12 +9,12 @@ Several processes may compute one run (`hosts`): all execute this loop in lockst
 import functools
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import jax
 import jax.numpy as jnp
@@ -42,21 +42,38 @@ from semisfl_jax.training import (
     trackers,
 )
 from semisfl_jax.training import experiment as experiment_lib
+from semisfl_jax.training import grid as grid_lib
 from semisfl_jax.training.checkpoint import installed_versions
 from semisfl_jax.training.describe import describe
 from semisfl_jax.training.driver import Driver, RoundInputs, init_state
 from semisfl_jax.training.experiment import Experiment, compile_with
+from semisfl_jax.training.grid import Cell, Results
 from semisfl_jax.training.load import Result
+
+Folder: TypeAlias = str | os.PathLike | None
+Interrupts: TypeAlias = Callable[[], AbstractContextManager[interrupt.Request]]
+Callbacks: TypeAlias = Sequence[events.Callback]
+
+
+# fmt: off
+@overload
+def train(config: ConfigDict, folder: Folder = ..., callbacks: Callbacks = ..., interrupts: Interrupts = ...,
+          dataset: data.Dataset | None = ..., bar: bool = ..., grid: None = ...) -> Result: ...
+@overload
+def train(config: ConfigDict, folder: Folder = ..., callbacks: Callbacks = ..., interrupts: Interrupts = ...,
+          dataset: data.Dataset | None = ..., bar: bool = ..., *, grid: Mapping[str, Iterable[Any]]) -> Results: ...
+# fmt: on
 
 
 def train(
     config: ConfigDict,
-    folder: str | os.PathLike | None = None,
-    callbacks: Sequence[events.Callback] = (),
-    interrupts: Callable[[], AbstractContextManager[interrupt.Request]] = interrupt.ignore,
+    folder: Folder = None,
+    callbacks: Callbacks = (),
+    interrupts: Interrupts = interrupt.ignore,
     dataset: data.Dataset | None = None,
     bar: bool = True,
-) -> Result:
+    grid: Mapping[str, Iterable[Any]] | None = None,
+) -> Result | Results:
     """Trains one experiment, or resumes it: one trial, or one for each of several seeds.
 
     It logs warnings, and prints nothing but a progress bar; `callbacks.console` prints what the command does.
@@ -71,9 +88,13 @@ def train(
       dataset: data in memory, from `data.from_arrays`, in place of those that `config.data` names. `data.name` and, if
         they have clients, `federation.partition` and `num_clients` follow. Resuming takes the same data again.
       bar: whether to show a progress bar, in a terminal or notebook.
+      grid: values by dotted key, {'lr': (0.01, 0.02), 'threshold': (0.9, 0.95)}, for a run of every choice of them, in
+        turn. Each has a folder of its own in `folder`. The same callbacks serve all, and each run begins with a new
+        `Described`. Several values of `seed` are the seeds of each run.
 
     Returns:
-      The result; if an earlier call finished the run, it is read from `folder`.
+      The result; if an earlier call finished the run, it is read from `folder`. With a grid the results by their
+      values, `results[0.01, 0.9]`; a run that fails is named by a warning and in `results.failed`.
 
     Raises:
       UserError: an invalid configuration or argument, missing data, an unusable folder, a folder with more rounds
@@ -83,19 +104,29 @@ def train(
     """
     if callable(callbacks):
         raise UserError('callbacks is a function; give a list: callbacks=[FUNCTION]')
-    full = experiment_lib.with_data(config, dataset)
-    config_lib.check(full)
-    told = list(ignored_keys.warnings(full, ignored_keys.changed(config)))
     shown = [callbacks_lib.bar()] if bar else []
-    return train_resolved(config_lib.resolve(full), folder, [*shown, *callbacks], interrupts, told, dataset)
+
+    def make(values: dict[str, Any]) -> tuple[ConfigDict, list[str]]:
+        full = experiment_lib.with_data(config, dataset)
+        if values and isinstance(full, ConfigDict):
+            full = experiment_lib.with_data(config_lib.with_values(full, values), dataset)
+        config_lib.check(full)
+        return config_lib.resolve(full), list(ignored_keys.warnings(full, [*ignored_keys.changed(config), *values]))
+
+    def train_one(cell: Cell, home: Folder) -> Result:
+        return train_resolved(cell.config, home, [*shown, *callbacks], interrupts, cell.told, dataset)
+
+    if grid is None:
+        return train_one(Cell({}, *make({})), folder)
+    return grid_lib.run(grid_lib.cells(grid, make), folder, train_one)
 
 
 @memory.explained()
 def train_resolved(
     config: ConfigDict,
-    folder: str | os.PathLike | None = None,
-    callbacks: Sequence[events.Callback] = (),
-    interrupts: Callable[[], AbstractContextManager[interrupt.Request]] = interrupt.ignore,
+    folder: Folder = None,
+    callbacks: Callbacks = (),
+    interrupts: Interrupts = interrupt.ignore,
     told: Sequence[str] = (),
     dataset: data.Dataset | None = None,
 ) -> Result:

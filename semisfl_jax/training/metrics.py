@@ -376,7 +376,7 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
     marked += {'true': ' (oracle)', 'none': ' (no pseudo-labels)'}.get(summary.get('pseudo_labels', ''), '')
     headline = read_headline(summary)
     keys, score = score_keys(headline.score), headline.score
-    final, last, best = (_value_text(score, summary[key]) for key in keys)
+    final, last, best = headline_texts(summary)
     seeds = f'mean ± s.e. of {len(summary["trials"])} seeds, ' if 'trials' in summary else ''
     longest = max(trial.get('rounds', 0) for trial in summary.get('trials', [summary]))
     first = f'{summary["rounds"]} to ' if longest > summary['rounds'] else ''  # some seeds stopped early
@@ -399,6 +399,12 @@ def final_message(summary: dict[str, Any], folder: Path | None) -> str:
         tasks = ((task, value) for key, value in scores.items() if (task := split_key(key)))
         lines.append(f'{name}: ' + ', '.join(f'{task.text} {_value_text(task.score, value)}' for task, value in tasks))
     return '\n'.join([*lines, f'outputs in {folder}'] if folder else lines)
+
+
+def headline_texts(summary: dict[str, Any]) -> list[str]:
+    """Formats the headline's score in summary.json: final, mean of the last evaluations, best."""
+    score = read_headline(summary).score
+    return [_value_text(score, summary[key]) for key in score_keys(score)]
 
 
 def _value_text(score: Score, value: Any) -> str:

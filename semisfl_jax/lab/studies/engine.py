@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,14 +22,15 @@ from tqdm import tqdm
 
 import semisfl_jax as sfl
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, count, install
+from semisfl_jax.base.errors import STOPPED, Diverged, UserError, count, install
+from semisfl_jax.lab.launcher import Launcher, Started
 from semisfl_jax.lab.studies import plan as plans
 from semisfl_jax.lab.studies import report, results, search, statistics, sweep_report, tuned
-from semisfl_jax.lab.studies.plan import Failed, Job, Plan, Task
+from semisfl_jax.lab.studies.plan import CellJob, Failed, Job, Plan, Task
 from semisfl_jax.lab.studies.spec import Study
 from semisfl_jax.lab.studies.sweeps import Sweep
 
-LOGS, CLAIM = 'logs', '.claim'
+LOGS = 'logs'
 NEEDED = ('matplotlib', 'statsmodels', 'markdown_it')
 _POLL_SECONDS = 0.5
 _SECONDS_BETWEEN_LINES = 60.0
@@ -49,8 +50,9 @@ def run(
     definition: Study | Sweep,
     changes: Mapping[str, Any],
     root: str = '',
-    launcher: Path | None = None,
+    program: Path | None = None,
     show: Callable[[str], None] = lambda line: None,
+    launcher: Launcher | None = None,
 ) -> Path:
     """Executes the missing runs of a study or a sweep, and writes its report; of a sweep that is done, also tuned.json.
 
@@ -58,8 +60,9 @@ def run(
       definition: the study or sweep.
       changes: what the command line changes, by dotted key.
       root: folder of all that is written; '': runs/studies or runs/sweeps.
-      launcher: a script that executes runs in place of `python -m semisfl_jax`.
+      program: a script that executes runs in place of `python -m semisfl_jax`.
       show: takes a line on what is going on.
+      launcher: starts the jobs that execute the runs; None: this process does.
 
     Returns:
       The folder of the report, below `root`.
@@ -81,11 +84,11 @@ def run(
         for path in (home / LOGS, home / plans.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
     work = _search(plan, folder, home) if is_sweep else _study(plan, folder, home)
-    with sfl.interrupt.listen() as request:
-        try:
-            Session(home, launcher, show, request).execute(work)
-        finally:
-            _write(work, folder, show)
+    session = Session(home / plans.RUNS, home / LOGS, show, program)
+    try:
+        session.run(work, launcher)
+    finally:
+        _write(work, folder, show)
     if fault := work.fault():
         raise UserError(fault)
     return folder
@@ -98,7 +101,7 @@ def _study(plan: Plan, folder: Path, home: Path) -> Work:
     sfl.runs.check_inputs([home / plans.RUNS / name for name, job in read.items() if job.runs])
 
     def missing() -> list[Job]:
-        return [job for job in plan.jobs if job.name not in faults and not _finished(home, job)]
+        return [job for job in plan.jobs if job.name not in faults and not _finished(home / plans.RUNS, job)]
 
     def record(job: Job, failed: Failed | None) -> str:
         if failed:
@@ -159,21 +162,67 @@ def _write(work: Work, folder: Path, show: Callable[[str], None]) -> None:
             show(f'report in {folder}, complete and read-only')
 
 
-def _finished(home: Path, job: Job) -> bool:
+def _finished(runs: Path, job: Job | CellJob) -> bool:
     """Returns whether a job has all its rounds."""
-    return sfl.runs.finished(home / plans.RUNS / job.name, job.rounds) is not None
+    return sfl.runs.finished(runs / job.name, job.rounds) is not None
 
 
 @dataclasses.dataclass
 class Session:
     """Executes jobs, one at a time, and says when each starts and ends, with the time left; its round once a minute."""
 
-    home: Path  # folder of all runs' folder and of logs
-    launcher: Path | None
+    runs: Path  # folder of all runs' folders
+    logs: Path
     show: Callable[[str], None]
-    request: Any  # `interrupt.Request` to stop, which is passed on to the run
+    program: Path | None = None
+    reports: bool = True  # whether a report needs the provenance of runs
+    request: Any = None  # `interrupt.Request` to stop, which is passed on to the run
     ended: int = 0
-    start: float = dataclasses.field(default_factory=time.monotonic)
+    start: float = dataclasses.field(default_factory=time.time)
+
+    def run(self, work: Work, launcher: Launcher | None = None) -> None:
+        """Executes the jobs that are missing, here or by the jobs of a launcher, until a request to stop.
+
+        Raises:
+          Stopped: on a request.
+          UserError: a job cannot be recorded, or the launcher's have ended before all was done.
+        """
+        for line in work.head:
+            self.show(line)
+        if not launcher:
+            with sfl.interrupt.listen() as self.request:
+                self.execute(work)
+        elif left := work.left():
+            started = launcher.start(self.logs / 'jobs', left)  # before SIGINT is handled
+            with sfl.interrupt.listen() as self.request:
+                self.follow(work, started)
+
+    def follow(self, work: Work, started: Started) -> None:
+        """Says what the jobs of a launcher make, until all have ended; see `run`."""
+        self.show(f'{started.title}, with output in {started.folder}')
+        due, total, asked = {task.label: task for task in work.tasks()}, work.left(), False
+        while True:
+            ended = started.ended()  # before looking at what is left
+            now = {task.label: task for task in work.tasks()}
+            for label in due.keys() - now.keys():
+                self.ended += 1
+                self.show(f'[{self.ended}/{total}] {label}: {due[label].result()}')
+            due = now
+            if ended:
+                break
+            if self.request.signum and not asked:
+                started.stop(self.request.signum)
+                asked = True
+            time.sleep(_POLL_SECONDS)
+        for task in work.tasks():
+            if failed := _failed(self.logs / f'{task.job.name}.log', self.start):
+                self.show(f'{task.label}: {task.record(failed)}')
+        if self.request.signum:
+            raise sfl.interrupt.Stopped('stopped; the same command resumes from there', self.request.signum)
+        if left := work.left():
+            raise UserError(
+                f'{count(left, "run")} of {total} are missing, as {started.fault()}; the same command resumes'
+            )
 
     def execute(self, work: Work) -> None:
         """Executes the jobs that are missing until there are none, also those that other processes have claimed.
@@ -182,13 +231,11 @@ class Session:
           Stopped: on a request.
           UserError: a job cannot be recorded.
         """
-        for line in work.head:
-            self.show(line)
         waited = ''
         while tasks := work.tasks():
             with contextlib.ExitStack() as stack:
                 try:
-                    task = self._claim(tasks, stack)
+                    task = tasks[sfl.runs.claim([self.runs / task.job.name for task in tasks], stack)]
                 except file_io.Locked as error:
                     if waited != str(error):
                         self.show(f'waiting: {error}')
@@ -201,29 +248,9 @@ class Session:
                 self.show(f'[{self.ended + 1}/{total}] {task.label}')
                 outcome = task.record(self._make(task))
             self.ended += 1
-            seconds = (time.monotonic() - self.start) / self.ended * (total - self.ended)
+            seconds = (time.time() - self.start) / self.ended * (total - self.ended)
             left = f'  about {tqdm.format_interval(seconds)} left' if self.ended < total else ''
             self.show(f'    {outcome}{left}')
-
-    def _claim(self, tasks: Sequence[Task], stack: contextlib.ExitStack) -> Task:
-        """Locks the first job whose folder no other process has claimed or trains in, until the stack closes.
-
-        Raises:
-          Locked: there is none.
-        """
-        for task in tasks:
-            folder = self.home / plans.RUNS / task.job.name
-            try:
-                with file_io.writing('--workdir'):
-                    file_io.make_folder(folder)
-                    stack.enter_context(file_io.lock(folder / CLAIM, claim=True))
-            except file_io.Locked as error:
-                reason = str(error)
-            else:
-                if not (reason := sfl.runs.busy(folder)):
-                    return task
-                stack.close()
-        raise file_io.Locked(reason)
 
     def _pause(self) -> None:
         """Waits a moment; raises Stopped on a request."""
@@ -241,33 +268,35 @@ class Session:
           Stopped: on a request.
         """
         job, should_stop = task.job, task.should_stop
-        folder, log = self.home / plans.RUNS / job.name, self.home / LOGS / f'{job.name}.log'
-        if should_stop() or _finished(self.home, job):
+        folder, log = self.runs / job.name, self.logs / f'{job.name}.log'
+        if should_stop() or _finished(self.runs, job):
             return None
+        if failed := _failed(log, self.start):  # in another process
+            return failed
         machine, before = results.this_machine(), _processor_seconds()
         try:
-            results.record_provenance(folder, machine)
+            if self.reports:
+                results.record_provenance(folder, machine)
             status = self._execute(job, folder, log, should_stop)
-            results.record_provenance(folder, machine, _processor_seconds() - before)
+            if self.reports:
+                results.record_provenance(folder, machine, _processor_seconds() - before)
         except UserError as error:  # what was recorded before is damaged
             return Failed(str(error), error.status, log)
-        if _finished(self.home, job):
+        if _finished(self.runs, job):
             return None
         if self.request.signum:
             self._pause()
         if status == 0 or should_stop():
             return None
+        if failed := _failed(log):
+            return failed._replace(status=status)
         lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
-        errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
-        unknown = f'exit status {status} ({lines[-1] if lines else "no output"})'
-        return Failed(errors[-1] if errors else unknown, status, log)
+        return Failed(f'exit status {status} ({lines[-1] if lines else "no output"})', status, log)
 
-    def _execute(self, job: Job, folder: Path, log: Path, should_stop: Callable[[], int]) -> int:
+    def _execute(self, job: Job | CellJob, folder: Path, log: Path, should_stop: Callable[[], int]) -> int:
         """Executes a job as a process, and returns its exit status."""
-        program = [str(self.launcher)] if self.launcher else ['-m', 'semisfl_jax']
-        config = job.base if plans.is_path(job.base) else Path(sfl.configs.__path__[0], f'{job.base}.py')
-        options = job.options(root=folder.parent)
-        command = [sys.executable, *program, f'--config={config}', f'--workdir={folder}', *options]
+        program = [str(self.program)] if self.program else ['-m', 'semisfl_jax']
+        command = [sys.executable, *program, *job.arguments(folder.parent), f'--workdir={folder}']
         paths = [str(Path(sfl.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
         with log.open('w') as out:
@@ -287,6 +316,15 @@ class Session:
                     done = metrics.read_bytes().count(b'\n') if metrics.exists() else 0
                     self.show(f'    round {done} of {job.rounds}')
         return child.returncode
+
+
+def _failed(log: Path, since: float = 0.0) -> Failed | None:
+    """Returns the error that a run has printed since a time, None if there is none."""
+    if not log.exists() or log.stat().st_mtime < since:
+        return None
+    lines = log.read_text(errors='replace').splitlines()
+    errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
+    return Failed(errors[-1], (Diverged if STOPPED in errors[-1] else UserError).status, log) if errors else None
 
 
 def _processor_seconds() -> float:

@@ -51,6 +51,15 @@ class Job(NamedTuple):
         """The jobs to be made for it, in their order: `first`, if there is one, and itself."""
         return [*(self.first.needed if self.first else []), self]
 
+    def arguments(self, runs: Path) -> list[str]:
+        """Returns the arguments of its command on this machine.
+
+        Args:
+          runs: folder of the folders of all runs.
+        """
+        config = self.base if is_path(self.base) else Path(sfl.configs.__path__[0], f'{self.base}.py')
+        return [f'--config={config}', *self.options(root=runs)]
+
     def options(self, hidden: bool = True, root: str | Path = 'runs') -> list[str]:
         """Returns the options of its command.
 
@@ -76,6 +85,18 @@ class Job(NamedTuple):
         return first + ' '.join(self.words())
 
 
+class CellJob(NamedTuple):
+    """A run of a grid."""
+
+    name: str  # of its folder
+    words: Sequence[str]  # of its command
+    rounds: int
+
+    def arguments(self, runs: Path) -> Sequence[str]:
+        """Returns the arguments of its command; see `Job`."""
+        return self.words
+
+
 class Failed(NamedTuple):
     """How a run failed."""
 
@@ -87,10 +108,11 @@ class Failed(NamedTuple):
 class Task(NamedTuple):
     """A job that is due."""
 
-    job: Job
+    job: Job | CellJob
     label: str  # announces it; no other task of the plan has it
     record: Callable[[Failed | None], str]  # records that it has ended, and how if it failed; returns what to say
     should_stop: Callable[[], int] = lambda: 0  # not 0: it has had enough rounds
+    result: Callable[[], str] = lambda: 'done'  # what to say of it, once it is recorded
 
 
 class Plan(NamedTuple):
