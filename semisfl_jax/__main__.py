@@ -64,17 +64,12 @@ the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM, 128 + N by 
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
-
-from ml_collections import ConfigDict
+from typing import Any
 
 import semisfl_jax
 from semisfl_jax.base.errors import UserError, printing, report, use_one_of
 from semisfl_jax.config import command_line
 from semisfl_jax.training import interrupt
-
-if TYPE_CHECKING:
-    from semisfl_jax.training.grid import Cell
 
 KINDS = {'train': 'a single run', command_line.STUDY: 'a study', command_line.SWEEP: 'a sweep'}
 TOOLS = {  # modules of the other commands, as `command_line.run_tool` takes them
@@ -136,20 +131,20 @@ def _run(program: str, words: Sequence[str]) -> None:
 
         jobs = launcher.read(command.jobs, command.whole)
         if named == 'train':
-            grid.run(_cells(command), command.name, command.words, command.workdir, print_lines, jobs)
+            grid.run(_cells(command), command.name, command.words, command.workdir, show=print_lines, launcher=jobs)
         elif command.grid:
             raise UserError(f'--grid is for single runs, and {command.name} is {KINDS[named]}; leave it out')
         else:
             engine.run(command.config[named], command.given, command.workdir, show=print_lines, launcher=jobs)
 
 
-def _cells(command: command_line.Command) -> 'list[Cell]':
-    """Returns the cells of --grid, each with the configuration of the command that trains it alone."""
+def _cells(command: command_line.Command) -> list[Any]:
+    """Returns the cells of --grid, `training.grid.Cell`, each with the configuration of its command alone."""
     from semisfl_jax import config as config_lib
     from semisfl_jax.config import ignored_keys
     from semisfl_jax.training import grid
 
-    def make(values: dict[str, Any]) -> tuple[ConfigDict, list[str]]:
+    def make(values: dict[str, Any]) -> Any:
         changes = command.given | values
         config = config_lib.get_config(command.file, changes)
         config_lib.check(config)

@@ -18,7 +18,7 @@ from semisfl_jax.costs import GIB
 from semisfl_jax.tasks import ACCURACY, Score, score_key, split_key
 from semisfl_jax.training import checks, metrics, outputs
 from semisfl_jax.training import load as training_load
-from semisfl_jax.training.outputs import busy, check_name, claim, finished  # noqa: F401
+from semisfl_jax.training.outputs import busy, check_name, finished  # noqa: F401
 
 COLUMNS = ('job', 'seed', 'round', 'key', 'value', 'unit')
 UNITS = {'bytes_up': 'bytes', 'bytes_down': 'bytes', 'simulated_seconds': 's', 'wall_seconds': 's'}

@@ -164,20 +164,19 @@ def differences(groups: Groups, scored: Scored) -> tuple[list[Mean], dict[str, l
     return [row._replace(p_corrected=p) for row, p in zip(rows, corrected, strict=True)], left_out
 
 
-def side_by_side(runs: Sequence[Run], last: int = tasks.LAST, known: Groups | None = None) -> Comparison:
+def side_by_side(runs: Sequence[Run], last: int = tasks.LAST) -> Comparison:
     """Compares finished runs.
 
     Args:
       runs: the runs, at least one.
       last: number of evaluations whose mean scores a run.
-      known: the rows of a table alone, without differences; None: `runs.group` groups the runs.
 
     Raises:
       UserError: two runs differ in nothing, not even in the seed.
     """
-    groups, scored = known or group(runs), {run.folder: scores(run, last) for run in runs}
+    groups, scored = group(runs), {run.folder: scores(run, last) for run in runs}
     rows = [*means(groups, scored), *trivial_scores(groups)]
-    between, left_out = differences(groups, scored) if known is None else ([], {})
+    between, left_out = differences(groups, scored)
     remarks = dict[str, list[str]]()  # groups, or pairs of them, by what is to be known
     for label, members in groups.items():
         run = next(iter(members.values()))

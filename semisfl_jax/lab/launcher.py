@@ -1,11 +1,8 @@
 """Starts jobs by submitit, on this machine or in Slurm, that divide the runs of a grid, a study or a sweep.
 
-Each job is the same command without the launcher. Who makes which run is claimed in the folders of the runs.
+Each job is the same command without the launcher; the folders of runs say who makes which.
 """
 
-import ast
-import contextlib
-import dataclasses
 import importlib.util
 import os
 import re
@@ -15,20 +12,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import semisfl_jax as sfl
-from semisfl_jax.base.errors import UserError, count, first_line, install, use_one_of
+from semisfl_jax.base.errors import UserError, count, install, use_one_of
 
 LOCAL, SLURM = 'local', 'slurm'
-LAUNCHERS = (LOCAL, SLURM, 'debug')
-_AS_LONG_AS_IT_TAKES = 60 * 24 * 365  # minutes
+LAUNCHERS = (LOCAL, SLURM, 'debug')  # debug: submitit's, in this process
+_A_YEAR = 60 * 24 * 365  # minutes
 
 
-@dataclasses.dataclass(frozen=True)
-class Launcher:
+class Launcher(NamedTuple):
     """How jobs are started."""
 
     name: str  # of LAUNCHERS
     jobs: int  # at most
-    slurm: Mapping[str, Any]  # parameters of a job
+    options: Mapping[str, Any]  # of sbatch
+    minutes: int  # that a job may take
     words: Sequence[str]  # of the command
 
     def start(self, folder: Path, most: int) -> 'Started':
@@ -36,7 +33,7 @@ class Launcher:
 
         Args:
           folder: folder of their output.
-          most: number of runs that are missing.
+          most: the most jobs that find something to do.
 
         Raises:
           UserError: there is no Slurm, or it refuses.
@@ -45,33 +42,64 @@ class Launcher:
 
         paths = [str(Path(sfl.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
-        command = _Command(list(self.words), self.name == LOCAL, os.environ.get('CUDA_VISIBLE_DEVICES'))
-        number = min(self.jobs, most)
+        command = _Command(list(self.words), dict(os.environ) if self.name == LOCAL else {})
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C reaches this process alone
         try:
             executor = submitit.AutoExecutor(folder, cluster=self.name)
-            executor.update_parameters(name='semisfl', timeout_min=_AS_LONG_AS_IT_TAKES)
-            executor.update_parameters(**self._parameters())
+            executor.update_parameters(name='semisfl', timeout_min=self.minutes)
+            executor.update_parameters(slurm_additional_parameters=self.options)
             with executor.batch():
-                jobs = [executor.submit(command) for _ in range(number)]
-        except (RuntimeError, NameError, submitit.core.utils.FailedJobError) as error:
-            raise UserError(f'--launcher={self.name}: {first_line(error)}') from error
+                jobs = [executor.submit(command) for _ in range(min(self.jobs, most))]
+        except (RuntimeError, submitit.core.utils.FailedJobError) as error:
+            raise UserError(f'--launcher={self.name}: {error}') from error
         finally:
             signal.signal(signal.SIGINT, handler)
-        return Started(self.name, folder, jobs)
+        return Started(self.name, jobs)
 
-    def _parameters(self) -> dict[str, Any]:
-        """Returns the parameters as submitit takes them; those that it does not know are options of sbatch."""
-        from submitit.slurm.slurm import SlurmExecutor
 
-        known = SlurmExecutor._valid_parameters()
-        others = {key: value for key, value in self.slurm.items() if key not in known}
-        named = {f'slurm_{key}': value for key, value in self.slurm.items() if key in known}
-        return named | ({'slurm_additional_parameters': others} if others else {})
+class Started(NamedTuple):
+    """Jobs that were started."""
+
+    launcher: str
+    jobs: list[Any]  # submitit.Job
+
+    @property
+    def title(self) -> str:
+        """Their number and names: '2 jobs: 12_0, 12_1'."""
+        return f'{count(len(self.jobs), "job")}: {", ".join(job.job_id for job in self.jobs)}'
+
+    def stop(self) -> str:
+        """Asks the jobs of this machine to stop after their round, and says what all jobs do."""
+        if self.launcher == SLURM:
+            names = ' '.join(dict.fromkeys(job.job_id.partition('_')[0] for job in self.jobs))
+            return f'the jobs go on; scancel {names} stops them, the same command without --launcher waits for them'
+        for job in self.jobs:
+            job._process.send_signal(signal.SIGTERM)
+        return 'the jobs stop after their round; the same command resumes from there'
+
+
+class _Command:
+    """The command as a job runs it. If its time runs out, Slurm queues it again."""
+
+    def __init__(self, words: list[str], environment: dict[str, str]):
+        self.words, self.environment = words, environment
+
+    def __call__(self) -> int:
+        if self.environment:  # of this machine
+            os.setsid()
+            del os.environ['CUDA_VISIBLE_DEVICES']  # submitit allows none
+            os.environ.update(self.environment)
+        return importlib.import_module('semisfl_jax.__main__').main(['semisfl', *self.words])
+
+    def checkpoint(self) -> Any:
+        """Returns what is to be queued again."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self)
 
 
 def read(flags: Mapping[str, Any], words: Sequence[str]) -> Launcher | None:
-    """Returns the launcher that the flags of a command ask for, None if they do not.
+    """Returns the launcher that a command asks for, None if it does not.
 
     Args:
       flags: values of --launcher, --jobs and --slurm by name.
@@ -82,84 +110,18 @@ def read(flags: Mapping[str, Any], words: Sequence[str]) -> Launcher | None:
     """
     if not flags:
         return None
-    name, jobs, parameters = flags.get('launcher', ''), flags.get('jobs', 0), dict[str, Any]()
+    name, jobs = flags.get('launcher', ''), flags.get('jobs', 0)
     if name not in LAUNCHERS:
         raise UserError(f"--launcher='{name}' is unknown; {use_one_of(name, LAUNCHERS)}")
     if jobs < 1:
-        raise UserError(f'--launcher={name} needs --jobs=N, 1 or more: how many jobs divide the runs')
-    for part in (part for text in flags.get('slurm', ()) for part in re.split(r',(?=[\w-]+=)', text)):
-        key, equals, value = part.partition('=')
-        if not equals:
-            raise UserError(f'--slurm {part} has no value; write --slurm NAME=VALUE,NAME=VALUE, options of sbatch')
-        with contextlib.suppress(SyntaxError, ValueError):  # else it is a word
-            value = ast.literal_eval(value)
-        parameters[key.replace('-', '_')] = value
-    if (name == SLURM) != (type(parameters.get('time')) is int):
-        raise UserError(
-            '--launcher=slurm and --slurm time=MINUTES go together: what a job may take before it is queued again'
-        )
+        raise UserError(f'--launcher={name} needs --jobs=N, the number of jobs that divide the runs, 1 or more')
+    pairs = (part.partition('=') for text in flags.get('slurm', ()) for part in re.split(r',(?=[\w-]+=)', text))
+    options: dict[str, Any] = {key: value if equals else True for key, equals, value in pairs}
+    minutes = options.pop('time', '') if name == SLURM else str(_A_YEAR)
+    if not minutes.isdecimal():
+        raise UserError('--launcher=slurm needs --slurm time=MINUTES, after which a job is queued again and resumes')
+    if options and name != SLURM:
+        raise UserError('--slurm has options of sbatch; leave it out, or use --launcher=slurm')
     if importlib.util.find_spec('submitit') is None:
         raise UserError(f'--launcher needs submitit: {install("launcher")}')
-    return Launcher(name, jobs, parameters, words)
-
-
-class Started(NamedTuple):
-    """Jobs that were started."""
-
-    launcher: str
-    folder: Path  # of their output
-    jobs: list[Any]  # submitit.Job
-
-    @property
-    def title(self) -> str:
-        """Their number and names: '2 jobs: 12_0, 12_1'."""
-        return f'{count(len(self.jobs), "job")}: {", ".join(job.job_id for job in self.jobs)}'
-
-    def ended(self) -> bool:
-        """Returns whether all have ended."""
-        return all(job.done() for job in self.jobs)
-
-    def stop(self, signum: int) -> None:
-        """Asks the jobs of this machine to stop after their round (a second time at once); leaves those of Slurm alone.
-
-        Raises:
-          Stopped: the jobs go on.
-        """
-        if self.launcher == SLURM:
-            names = ' '.join(dict.fromkeys(job.job_id.partition('_')[0] for job in self.jobs))
-            text = f'the jobs go on; scancel {names} stops them, and the same command without --launcher waits for them'
-            raise sfl.interrupt.Stopped(text, signum)
-        for job in self.jobs if self.launcher == LOCAL else ():
-            if not job.done():
-                job._process.send_signal(signal.SIGTERM)
-
-    def fault(self) -> str:
-        """Says how the first job has ended that has not succeeded."""
-        for job in self.jobs:
-            lines = [line for line in (job.stderr() or '').splitlines() if line.startswith('error: ')]
-            if lines:
-                return f'job {job.job_id} ended with: {lines[-1].removeprefix("error: ")}'
-            if error := job.exception():
-                return f'job {job.job_id} did not end: {first_line(error)}'
-        return 'the jobs were stopped'
-
-
-class _Command:
-    """The command, as a job runs it; Slurm queues it again if its time runs out."""
-
-    def __init__(self, words: list[str], local: bool, devices: str | None):
-        self.words, self.local, self.devices = words, local, devices
-
-    def __call__(self) -> int:
-        if self.local:
-            os.setsid()
-            os.environ.pop('CUDA_VISIBLE_DEVICES', None)  # which submitit sets to none
-            if self.devices is not None:
-                os.environ['CUDA_VISIBLE_DEVICES'] = self.devices
-        return importlib.import_module('semisfl_jax.__main__').main(['semisfl', *self.words])
-
-    def checkpoint(self) -> Any:
-        """Returns what is to be queued again."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self)
+    return Launcher(name, jobs, options, int(minutes), words)

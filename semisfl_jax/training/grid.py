@@ -3,9 +3,7 @@
 import itertools
 import math
 import os
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -19,7 +17,6 @@ from semisfl_jax.training import metrics, outputs
 from semisfl_jax.training.load import Result
 
 MOST = 1000  # cells
-_POLL_SECONDS = 0.5
 
 
 class Cell(NamedTuple):
@@ -118,7 +115,8 @@ class Results(dict[Any, Result]):
         rows = [[*self.cells[0].values, 'final', 'mean of last', 'best', 'rounds']]
         for cell in self.cells:
             summary = self[cell.key].summary if cell.key in self else None
-            texts = [*metrics.headline_texts(summary), str(summary['rounds'])] if summary else ['failed', '', '', '']
+            missing = ['failed' if cell.key in self.failed else 'not run yet', '', '', '']
+            texts = [*metrics.headline_texts(summary), str(summary['rounds'])] if summary else missing
             rows.append([*map(as_word, cell.values.values()), *texts])
         faults = [f'{cell.title}: {self.failed[cell.key]}' for cell in self.cells if cell.key in self.failed]
         return '\n'.join([*columns(rows, '>' * len(rows[0])), *faults])
@@ -127,7 +125,7 @@ class Results(dict[Any, Result]):
 def run(
     cells: Sequence[Cell], folder: str | os.PathLike | None, train: Callable[[Cell, Path | None], Result]
 ) -> Results:
-    """Trains the cells in turn, in this process; those that another process trains come last.
+    """Trains the cells in turn, in this process.
 
     Args:
       cells: the cells.
@@ -140,35 +138,21 @@ def run(
     Raises:
       UserError: no cell succeeds, or nothing can be written to the folder.
     """
-    homes = list[Path]()
+    root, results, failed = None, dict[Any, Result](), dict[Any, UserError]()
     if folder is not None:
         root = file_io.expand_home(folder, 'the workdir')
         outputs.check_writable(root)
         outputs.check_name(root)
-        homes = [root / config_lib.run_name(cell.config, cell.config.data.name) for cell in cells]
-    waiting, results, failed = list(range(len(cells))), dict[Any, Result](), dict[Any, UserError]()
-    while waiting:
-        with ExitStack() as stack:
-            index = waiting[0]
-            if homes:
-                done = (i for i in waiting if outputs.finished(homes[i], cells[i].config.rounds))
-                try:
-                    index = next(done, -1)
-                    if index < 0:
-                        index = waiting[outputs.claim([homes[i] for i in waiting], stack)]
-                except file_io.Locked:
-                    time.sleep(_POLL_SECONDS)
-                    continue
-            waiting.remove(index)
-            cell, home = cells[index], homes[index] if homes else None
-            try:
-                result = train(cell, home)
-            except UserError as error:
-                failed[cell.key] = error
-                warn(f'{cell.title}: {error}')
-            else:  # read again when asked for: the models of all cells may not fit into memory
-                kept = Result(result.summary, homes=outputs.trial_folders(home, cell.config)) if home else result
-                results[cell.key] = kept
-    if failed and not results:
+    for cell in cells:
+        home = root and root / config_lib.run_name(cell.config, cell.config.data.name)
+        try:
+            result = train(cell, home)
+        except UserError as error:
+            failed[cell.key] = error
+            warn(f'{cell.title}: {error}')
+        else:  # read again when asked for: the models of all cells may not fit into memory
+            kept = Result(result.summary, homes=outputs.trial_folders(home, cell.config)) if home else result
+            results[cell.key] = kept
+    if not results:
         raise next(iter(failed.values()))
     return Results(cells, results, failed)

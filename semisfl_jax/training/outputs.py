@@ -24,7 +24,7 @@ from semisfl_jax.training.callbacks import BEST
 from semisfl_jax.training.events import Callback, Diagnosed, Event, RoundDone
 from semisfl_jax.training.experiment import Experiment
 
-SUMMARY, BEGAN, CLAIM = 'summary.json', 'began.json', '.claim'
+SUMMARY, BEGAN = 'summary.json', 'began.json'
 
 
 def trial_folders(folder: Path, config: ConfigDict) -> list[Path]:
@@ -128,34 +128,6 @@ def check_name(folder: Path) -> None:
     path = folder.absolute().as_posix()
     if wrong := [sign for sign in '*?[\\' if sign in path]:
         raise UserError(f"checkpoints cannot be saved in {path}, as it has '{wrong[0]}'; choose another --workdir")
-
-
-def claim(folders: Sequence[Path], stack: ExitStack) -> int:
-    """Claims the first folder that no other process has claimed or trains in, until the stack closes.
-
-    Args:
-      folders: of runs; made if they are missing.
-      stack: empty.
-
-    Returns:
-      The index of the folder.
-
-    Raises:
-      Locked: there is none.
-    """
-    reason = ''
-    for index, folder in enumerate(folders):
-        try:
-            with file_io.writing('--workdir'):
-                file_io.make_folder(folder)
-                stack.enter_context(file_io.lock(folder / CLAIM, claim=True))
-        except file_io.Locked as error:
-            reason = str(error)
-        else:
-            if not (reason := busy(folder)):
-                return index
-            stack.close()
-    raise file_io.Locked(reason)
 
 
 def busy(folder: Path) -> str:

@@ -53,6 +53,7 @@ TUPLES = {  # as people type them
     'seeds=(0, 1)': (0, 1),
     'seeds=[3]': (3,),
     'seeds=3': (3,),
+    'seeds=2-5': (2, 3, 4, 5),
     'cost.client_out=0.5,2': (0.5, 2),
     'cost.devices=jetson_nano,jetson_tx2': ('jetson_nano', 'jetson_tx2'),
     "cost.devices=('jetson_nano',)": ('jetson_nano',),
@@ -65,6 +66,12 @@ TUPLES = {  # as people type them
 def test_several_values_are_a_tuple(word):
     key = word.partition('=')[0]
     assert command_line.parse(['launch.py', '--config=digits', f'--config.{word}']).given == {key: TUPLES[word]}
+
+
+@pytest.mark.parametrize(('word', 'told'), [('seeds=10', True), ('seeds=1', False), ('seeds=10,', False)])
+def test_one_number_as_seeds_is_told_to_be_one_seed(word, told, caplog):
+    command_line.parse(['launch.py', '--config=digits', f'--config.{word}'])
+    assert [message.endswith('for 10 seeds write --config.seeds=0-9') for message in caplog.messages] == [True] * told
 
 
 @pytest.mark.parametrize(

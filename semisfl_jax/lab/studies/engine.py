@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,7 +30,7 @@ from semisfl_jax.lab.studies.plan import CellJob, Failed, Job, Plan, Task
 from semisfl_jax.lab.studies.spec import Study
 from semisfl_jax.lab.studies.sweeps import Sweep
 
-LOGS = 'logs'
+LOGS, CLAIM = 'logs', '.claim'
 NEEDED = ('matplotlib', 'statsmodels', 'markdown_it')
 _POLL_SECONDS = 0.5
 _SECONDS_BETWEEN_LINES = 60.0
@@ -44,6 +44,34 @@ class Work(NamedTuple):
     tasks: Callable[[], list[Task]]  # those among them that can be made now
     write: Callable[[], str]  # writes the report, and returns where it is
     fault: Callable[[], str]  # why the report lacks something, '' if it does not; once it is written
+
+
+class Jobs(NamedTuple):
+    """Jobs that are all known beforehand."""
+
+    jobs: Sequence[Job | CellJob]
+    runs: Path  # folder of their folders
+    faults: dict[str, str]  # errors of those that have failed, by name
+
+    def missing(self) -> list[Job | CellJob]:
+        """Lists the jobs that have neither finished nor failed."""
+        return [job for job in self.jobs if job.name not in self.faults and not _finished(self.runs, job)]
+
+    def left(self) -> int:
+        """Counts them."""
+        return len(self.missing())
+
+    def tasks(self) -> list[Task]:
+        """Lists those among them that can be made now."""
+        due = self.missing()
+        names = {job.name for job in due}
+        ready = [job for job in due if not job.first or job.first.name not in names]
+        return [Task(job, job.title, partial(self._record, job)) for job in ready]
+
+    def _record(self, job: Job | CellJob, failed: Failed | None) -> str:
+        if failed:
+            self.faults[job.name] = failed.line
+        return f'failed: {failed.line}' if failed else job.outcome(self.runs)
 
 
 def run(
@@ -84,9 +112,8 @@ def run(
         for path in (home / LOGS, home / plans.RUNS, folder):
             path.mkdir(parents=True, exist_ok=True)
     work = _search(plan, folder, home) if is_sweep else _study(plan, folder, home)
-    session = Session(home / plans.RUNS, home / LOGS, show, program)
     try:
-        session.run(work, launcher)
+        Session(home / plans.RUNS, home / LOGS, show, program).run(work, launcher)
     finally:
         _write(work, folder, show)
     if fault := work.fault():
@@ -96,23 +123,10 @@ def run(
 
 def _study(plan: Plan, folder: Path, home: Path) -> Work:
     """Prepares the jobs of a study; what its finished ones read must not have changed since they began."""
-    study, faults = plan.definition, dict[str, str]()
+    study, jobs = plan.definition, Jobs(plan.jobs, home / plans.RUNS, {})
+    faults = jobs.faults
     read = results.read_jobs(plan, home, faults)
     sfl.runs.check_inputs([home / plans.RUNS / name for name, job in read.items() if job.runs])
-
-    def missing() -> list[Job]:
-        return [job for job in plan.jobs if job.name not in faults and not _finished(home / plans.RUNS, job)]
-
-    def record(job: Job, failed: Failed | None) -> str:
-        if failed:
-            faults[job.name] = failed.line
-        return f'failed: {failed.line}' if failed else 'done'
-
-    def tasks() -> list[Task]:
-        due = missing()
-        names = {job.name for job in due}
-        ready = [job for job in due if not job.first or job.first.name not in names]
-        return [Task(job, job.command(), partial(record, job)) for job in ready]
 
     def write() -> str:
         read.update(results.read_jobs(plan, home, faults, read))
@@ -127,11 +141,11 @@ def _study(plan: Plan, folder: Path, home: Path) -> Work:
         many = f'{len(failed)} of {count(len(read), "run")} failed' if len(failed) < len(read) else 'no run succeeded'
         return f'{many}; the first failed with: {failed[0]}; repeat the command to run what is missing'
 
-    left = len(missing())
+    left = jobs.left()
     head = [f'{study.title}, scale {study.scale}: {count(len(plan.jobs), "run")}, {len(plan.jobs) - left} done']
     if left and (line := statistics.power_beforehand(study, results.fill(plan, read))):
         head.append(line)
-    return Work(head, lambda: len(missing()), tasks, write, fault)
+    return Work(head, jobs.left, jobs.tasks, write, fault)
 
 
 def _search(plan: Plan, folder: Path, home: Path) -> Work:
@@ -163,8 +177,9 @@ def _write(work: Work, folder: Path, show: Callable[[str], None]) -> None:
 
 
 def _finished(runs: Path, job: Job | CellJob) -> bool:
-    """Returns whether a job has all its rounds."""
-    return sfl.runs.finished(runs / job.name, job.rounds) is not None
+    """Returns whether a job has all its rounds, and no more."""
+    summary = sfl.runs.finished(runs / job.name, job.rounds)
+    return summary is not None and summary['rounds'] == job.rounds
 
 
 @dataclasses.dataclass
@@ -181,61 +196,49 @@ class Session:
     start: float = dataclasses.field(default_factory=time.time)
 
     def run(self, work: Work, launcher: Launcher | None = None) -> None:
-        """Executes the jobs that are missing, here or by the jobs of a launcher, until a request to stop.
+        """Executes the jobs that are missing, here or by the jobs of a launcher, until there are none.
 
         Raises:
           Stopped: on a request.
-          UserError: a job cannot be recorded, or the launcher's have ended before all was done.
+          UserError: a job cannot be recorded, or the launcher's have ended too early.
         """
         for line in work.head:
             self.show(line)
-        if not launcher:
-            with sfl.interrupt.listen() as self.request:
-                self.execute(work)
-        elif left := work.left():
-            started = launcher.start(self.logs / 'jobs', left)  # before SIGINT is handled
-            with sfl.interrupt.listen() as self.request:
-                self.follow(work, started)
+        started = launcher.start(self.logs / 'jobs', work.left()) if launcher and work.left() else None
+        with sfl.interrupt.listen() as self.request:
+            if started:
+                self._follow(work, started)
+            else:
+                self._execute_all(work)
 
-    def follow(self, work: Work, started: Started) -> None:
-        """Says what the jobs of a launcher make, until all have ended; see `run`."""
-        self.show(f'{started.title}, with output in {started.folder}')
-        due, total, asked = {task.label: task for task in work.tasks()}, work.left(), False
-        while True:
-            ended = started.ended()  # before looking at what is left
-            now = {task.label: task for task in work.tasks()}
-            for label in due.keys() - now.keys():
+    def _follow(self, work: Work, started: Started) -> None:
+        """Says what the jobs of a launcher make, until all have ended."""
+        self.show(f'{started.title}, with their output in {self.logs}/jobs')
+        running, due, total = True, {task.label: task.job for task in work.tasks()}, work.left()
+        while running:
+            running = not all(job.done() for job in started.jobs)  # before looking at what is left
+            now = {task.label: task.job for task in work.tasks()}
+            for label in [label for label in due if label not in now]:
                 self.ended += 1
-                self.show(f'[{self.ended}/{total}] {label}: {due[label].result()}')
+                self.show(f'[{self.ended}/{total}] {label}\n    {due[label].outcome(self.runs)}')
             due = now
-            if ended:
-                break
-            if self.request.signum and not asked:
-                started.stop(self.request.signum)
-                asked = True
+            if self.request.signum:
+                raise sfl.interrupt.Stopped(started.stop(), self.request.signum)
             time.sleep(_POLL_SECONDS)
         for task in work.tasks():
             if failed := _failed(self.logs / f'{task.job.name}.log', self.start):
-                self.show(f'{task.label}: {task.record(failed)}')
-        if self.request.signum:
-            raise sfl.interrupt.Stopped('stopped; the same command resumes from there', self.request.signum)
+                self.show(f'{task.label}\n    {task.record(failed)}')
         if left := work.left():
-            raise UserError(
-                f'{count(left, "run")} of {total} are missing, as {started.fault()}; the same command resumes'
-            )
+            see = f'see their output in {self.logs}/jobs, and repeat the command'
+            raise UserError(f'the jobs have ended, and {count(left, "run")} of {total} are missing; {see}')
 
-    def execute(self, work: Work) -> None:
-        """Executes the jobs that are missing until there are none, also those that other processes have claimed.
-
-        Raises:
-          Stopped: on a request.
-          UserError: a job cannot be recorded.
-        """
+    def _execute_all(self, work: Work) -> None:
+        """Executes the jobs that are missing, also those that other processes have claimed and leave."""
         waited = ''
         while tasks := work.tasks():
             with contextlib.ExitStack() as stack:
                 try:
-                    task = tasks[sfl.runs.claim([self.runs / task.job.name for task in tasks], stack)]
+                    task = self._claim(tasks, stack)
                 except file_io.Locked as error:
                     if waited != str(error):
                         self.show(f'waiting: {error}')
@@ -251,6 +254,26 @@ class Session:
             seconds = (time.time() - self.start) / self.ended * (total - self.ended)
             left = f'  about {tqdm.format_interval(seconds)} left' if self.ended < total else ''
             self.show(f'    {outcome}{left}')
+
+    def _claim(self, tasks: Sequence[Task], stack: contextlib.ExitStack) -> Task:
+        """Locks the first job whose folder no other process has claimed or trains in, until the stack closes.
+
+        Raises:
+          Locked: there is none.
+        """
+        for task in tasks:
+            folder = self.runs / task.job.name
+            try:
+                with file_io.writing('--workdir'):
+                    file_io.make_folder(folder)
+                    stack.enter_context(file_io.lock(folder / CLAIM, claim=True))
+            except file_io.Locked as error:
+                reason = str(error)
+            else:
+                if not (reason := sfl.runs.busy(folder)):
+                    return task
+                stack.close()
+        raise file_io.Locked(reason)
 
     def _pause(self) -> None:
         """Waits a moment; raises Stopped on a request."""
@@ -288,15 +311,13 @@ class Session:
             self._pause()
         if status == 0 or should_stop():
             return None
-        if failed := _failed(log):
-            return failed._replace(status=status)
-        lines = [line for line in log.read_text(errors='replace').splitlines() if line.strip()]
-        return Failed(f'exit status {status} ({lines[-1] if lines else "no output"})', status, log)
+        last = log.read_text(errors='replace').strip().rpartition('\n')[2] or 'no output'
+        return _failed(log) or Failed(f'exit status {status} ({last})', status, log)
 
     def _execute(self, job: Job | CellJob, folder: Path, log: Path, should_stop: Callable[[], int]) -> int:
         """Executes a job as a process, and returns its exit status."""
         program = [str(self.program)] if self.program else ['-m', 'semisfl_jax']
-        command = [sys.executable, *program, *job.arguments(folder.parent), f'--workdir={folder}']
+        command = [sys.executable, *program, f'--workdir={folder}', *job.arguments(folder.parent)]
         paths = [str(Path(sfl.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
         with log.open('w') as out:
@@ -319,12 +340,12 @@ class Session:
 
 
 def _failed(log: Path, since: float = 0.0) -> Failed | None:
-    """Returns the error that a run has printed since a time, None if there is none."""
-    if not log.exists() or log.stat().st_mtime < since:
+    """Returns how a run has failed whose output was written since a time, by its last error; None if it has none."""
+    text = log.read_text(errors='replace') if log.exists() and log.stat().st_mtime >= since else ''
+    if not (errors := [line for line in text.splitlines() if line.startswith('error: ')]):
         return None
-    lines = log.read_text(errors='replace').splitlines()
-    errors = [line.removeprefix('error: ') for line in lines if line.startswith('error: ')]
-    return Failed(errors[-1], (Diverged if STOPPED in errors[-1] else UserError).status, log) if errors else None
+    status = Diverged.status if STOPPED in errors[-1] else UserError.status
+    return Failed(errors[-1].removeprefix('error: '), status, log)
 
 
 def _processor_seconds() -> float:

@@ -51,12 +51,17 @@ class Job(NamedTuple):
         """The jobs to be made for it, in their order: `first`, if there is one, and itself."""
         return [*(self.first.needed if self.first else []), self]
 
-    def arguments(self, runs: Path) -> list[str]:
-        """Returns the arguments of its command on this machine.
+    @property
+    def title(self) -> str:
+        """What announces it."""
+        return self.command()
 
-        Args:
-          runs: folder of the folders of all runs.
-        """
+    def outcome(self, runs: Path) -> str:
+        """Returns what to say when it is finished; `runs`: folder of the folders of all runs."""
+        return 'done'
+
+    def arguments(self, runs: Path) -> list[str]:
+        """Returns the arguments of its command on this machine; `runs`: as in `outcome`."""
         config = self.base if is_path(self.base) else Path(sfl.configs.__path__[0], f'{self.base}.py')
         return [f'--config={config}', *self.options(root=runs)]
 
@@ -86,14 +91,20 @@ class Job(NamedTuple):
 
 
 class CellJob(NamedTuple):
-    """A run of a grid."""
+    """A run of a grid, with what a `Job` has."""
 
-    name: str  # of its folder
+    name: str
+    title: str
     words: Sequence[str]  # of its command
     rounds: int
+    first: None = None
+
+    def outcome(self, runs: Path) -> str:
+        """Returns the headline of its final message."""
+        return repr(sfl.Result(sfl.runs.finished(runs / self.name, self.rounds) or {})).partition('\n')[0]
 
     def arguments(self, runs: Path) -> Sequence[str]:
-        """Returns the arguments of its command; see `Job`."""
+        """Returns the arguments of its command."""
         return self.words
 
 
@@ -112,7 +123,6 @@ class Task(NamedTuple):
     label: str  # announces it; no other task of the plan has it
     record: Callable[[Failed | None], str]  # records that it has ended, and how if it failed; returns what to say
     should_stop: Callable[[], int] = lambda: 0  # not 0: it has had enough rounds
-    result: Callable[[], str] = lambda: 'done'  # what to say of it, once it is recorded
 
 
 class Plan(NamedTuple):
