@@ -15,12 +15,13 @@ import launch
 import semisfl_jax as sfl
 from configs import default
 from docs.methods import pictures
-from semisfl_jax import algorithms, core, data, models
+from semisfl_jax import __main__, algorithms, core, data, models
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms import semisfl_prior
 from semisfl_jax.algorithms.registry import is_ours
 from semisfl_jax.config import command_line, metric_help
 from semisfl_jax.core import hparams
+from semisfl_jax.lab import launcher
 from semisfl_jax.lab.studies import figures, measures, plan, spec, sweeps
 from tests import pages
 from tests.helpers import runs
@@ -163,7 +164,10 @@ def test_the_commands_of_the_pages_are_valid(monkeypatch):
     found = re.findall(r'^python launch\.py (--config=configs/[a-z0-9_]+\.py.*)$', text, re.MULTILINE)
     assert len(found) > 20
     for line in found:
-        config_lib.check(command_line.parse(['launch.py', *shlex.split(line, comments=True)]).config)
+        command = command_line.parse(['launch.py', *shlex.split(line, comments=True)], studies=True)
+        config_lib.check(command.config)
+        assert not command.grid or __main__._cells(command)
+        launcher.read(command.jobs, [])
 
 
 def test_studies_and_sweeps_of_the_pages_are_valid(registries, monkeypatch, tmp_path):

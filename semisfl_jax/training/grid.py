@@ -144,7 +144,7 @@ def run(
         outputs.check_writable(root)
         outputs.check_name(root)
     for cell in cells:
-        home = root and root / config_lib.run_name(cell.config, cell.config.data.name)
+        home = root and root / config_lib.run_name(cell.config, cell.config.data.name.replace('/', '_'))
         try:
             result = train(cell, home)
         except UserError as error:

@@ -169,6 +169,7 @@ def test_a_configuration_from_python_is_that_of_the_command_line():
         ('digits', {'round': 7}, r'config\.round is .*config\.rounds'),
         ('digits', {'rounds': None}, r'config\.rounds=None'),
         ('digits', {'rounds': True}, r'config\.rounds=True'),
+        ('digits', {'seeds': 10}, r'config\.seeds=10 is an int; .* for 10 seeds tuple\(range\(10\)\)'),
         ('digits', {'model.split_index': '2'}, r"config\.model\.split_index='2'"),
         ('digits', {'federation': {'alpha': 1}}, r'config\.federation .*config\.federation\.'),
     ],

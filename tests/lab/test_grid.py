@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import semisfl_jax as sfl
 from semisfl_jax import __main__ as command
 from semisfl_jax import config as config_lib
 from semisfl_jax.base.errors import Diverged, UserError
@@ -43,6 +44,8 @@ def test_cells_are_made_once_and_a_larger_grid_has_them(tmp_path):
     assert said[1] == '[1/2] federation.alpha=1.0'
     assert said[2].startswith('    teacher accuracy: final 90.00%, best 90.00%')
     first = started(tmp_path)
+    alone = [sfl.get_config('digits', rounds=4, federation__alpha=alpha) for alpha in (1.0, 0.5)]
+    assert first == [sfl.run_name(sfl.resolve(config), 'digits') for config in alone]
     said = make(tmp_path, program)
     assert said[-1] == TABLE
     made = started(tmp_path)

@@ -73,7 +73,7 @@ def result(score):
     return sfl.Result({'headline': 'teacher', 'fake': False, 'rounds': 4, 'evaluations': 4, **scores})
 
 
-def test_a_cell_that_fails_is_named_and_the_others_go_on(caplog):
+def test_a_cell_that_fails_is_named_and_the_others_go_on(caplog, tmp_path):
     def train(cell, home):
         if cell.key == (0.02, 1):
             raise Diverged('loss is nan')
@@ -94,6 +94,8 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(caplog):
         '0.02    2   2.00%         2.00%  2.00%       4',
         'lr=0.02, k_u=1: loss is nan',
     ]
+    of_folders = grid.run(cells({'lr': (0.01,)}), tmp_path, train)  # which are read when they are asked for
+    assert of_folders[0.01]._homes == [tmp_path / config_lib.run_name(of_folders.cells[0].config, 'digits')]
     with pytest.raises(Diverged):  # nothing to return
         grid.run(cells({'lr': (0.02,), 'k_u': (1,)}), None, train)
 
