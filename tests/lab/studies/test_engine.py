@@ -156,7 +156,7 @@ def test_killed_with_its_run_it_ends_with_the_report_of_a_whole_one(tmp_path):
         assert ended.returncode == 0, ended.stdout
     (report,), (expected,) = (list(folder.glob('*/report.md')) for folder in (root, whole))
     assert relative(report.parent) == relative(expected.parent)
-    assert report.read_text().replace('**', '').count(' (3) |') == 3  # two methods, and their difference, of three seeds
+    assert report.read_text().replace('**', '').count(' (3) |') == 3  # two methods and their difference, of three seeds
 
 
 @pytest.mark.slow
