@@ -106,7 +106,7 @@ def copy(root):
     for name in filter(None, listed.split('\0')):
         if not name.startswith('results/') and Path(ROOT, name).exists():
             Path(root, name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(Path(ROOT, name), Path(root, name))
+            shutil.copy(Path(ROOT, name), Path(root, name), follow_symlinks=False)
 
 
 def read(path):
