@@ -110,6 +110,7 @@ class ConvLayer(nn.Module):
     dropout: float = 0.0  # share of numbers, not of channels
     last: bool = False  # last convolution of the network: the mean over all pixels follows
     kernel_init: Callable | None = None  # None: PyTorch's
+    bias_init: Callable | None = None  # likewise
     compute: Compute = FLOAT32
     axes: tuple[str, ...] = ()  # mapped axes over which BatchNorm's batch statistics extend
 
@@ -126,7 +127,7 @@ class ConvLayer(nn.Module):
         shape = self.kernel, self.kernel, x.shape[-1], self.features
         dtype, lowering = self.compute.dtype, self.compute.convolution
         kernel = self.param('kernel', self.kernel_init or uniform, shape).astype(dtype)
-        bias = self.param('bias', uniform, (self.features,)).astype(dtype) if self.bias else None
+        bias = self.param('bias', self.bias_init or uniform, (self.features,)).astype(dtype) if self.bias else None
         x = x.astype(dtype)
 
         few = x.shape[-1] <= FEW_CHANNELS and self.stride == self.dilation == 1

@@ -1,7 +1,7 @@
 """Initializes models by name and shape, from a local file of weights or from those of a run."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -79,20 +79,36 @@ def load_encoder(path: str, variables: Variables, arrays: Mapping[str, np.ndarra
     Raises:
       UserError: the file cannot be read, or its names and shapes are not exactly the encoder's.
     """
-    arrays = _read(path) if arrays is None else arrays
+    return fill(path, variables, read(path) if arrays is None else arrays, torch_name)
+
+
+def fill(
+    path: str, variables: Variables, arrays: Mapping[str, np.ndarray], torch_name: Callable[[tuple[str, ...]], str]
+) -> Variables:
+    """Returns variables with the values of a file, as `load_encoder` does, for any network that torchvision has.
+
+    Args:
+      path: the file's, for messages.
+      variables: to fill.
+      arrays: {name: array} of the file.
+      torch_name: path of a variable -> its name in a state dict.
+
+    Raises:
+      UserError: names and shapes are not exactly those of the variables.
+    """
     ours = any(name.startswith(_OWN) for name in arrays)
-    read = {name: array for name, array in arrays.items() if not _COUNTS.match(name)}
+    used = {name: array for name, array in arrays.items() if not _COUNTS.match(name)}
     places = {}
     for parts, leaf in flatten_dict(variables).items():
         axes = (() if ours else _OF_TORCH.get(leaf.ndim)) or tuple(range(leaf.ndim))
         shape = tuple(leaf.shape[axis] for axis in axes)
         places['/'.join(parts) if ours else torch_name(parts)] = _Place(parts, axes, shape)
-    theirs = {name: array.shape for name, array in read.items() if _CLASSIFIER.match(name)}
+    theirs = {name: array.shape for name, array in used.items() if _CLASSIFIER.match(name)}
     own = {name: place.shape for name, place in places.items() if _CLASSIFIER.match(name)}
     if theirs != own:
-        read = {name: array for name, array in read.items() if name not in theirs}
+        used = {name: array for name, array in used.items() if name not in theirs}
         places = {name: place for name, place in places.items() if name not in own}
-    lacking, extra = places.keys() - read, read.keys() - places
+    lacking, extra = places.keys() - used, used.keys() - places
     for left, what in ((lacking, 'lacks'), (extra, 'has, beyond those of this encoder,')):
         if left:  # the file belongs to another network, such as a deeper one
             raise UserError(
@@ -101,7 +117,7 @@ def load_encoder(path: str, variables: Variables, arrays: Mapping[str, np.ndarra
             )
     loaded = {}
     for name, (parts, axes, shape) in places.items():
-        array = read[name]
+        array = used[name]
         if array.shape != shape or not np.all(np.isfinite(array)):
             fault = f'has the shape {array.shape}, not {shape}' if array.shape != shape else 'is not finite'
             use = 'use the weights of this encoder, or another model.name'
@@ -132,7 +148,7 @@ def torch_name(parts: tuple[str, ...]) -> str:
     return f'{path}.{_NORM[last] if norm else "weight" if last == "kernel" else last}'
 
 
-def _read(path: str) -> dict[str, np.ndarray]:
+def read(path: str) -> dict[str, np.ndarray]:
     """Reads a file as {name: float32 array}."""
     file = file_io.check_file(path, KEY, LARGEST)
     if file.suffix not in _ENDINGS:

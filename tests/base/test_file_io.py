@@ -131,7 +131,7 @@ def test_weights_partitions_and_text_are_read_from_a_remote_path(bucket, tmp_pat
         bucket.pipe(f'gs://bucket/{name}', (tmp_path / name).read_bytes())
     bucket.pipe('gs://bucket/trace.csv', b'round,client,done\n')
     assert data.load_partition('gs://bucket/partition.npz').content_hash == partition.content_hash
-    np.testing.assert_array_equal(weights._read('gs://bucket/weights.npz')['conv1.weight'], np.ones(3))
+    np.testing.assert_array_equal(weights.read('gs://bucket/weights.npz')['conv1.weight'], np.ones(3))
     assert file_io.read_text('gs://bucket/trace.csv', 'config.failures.trace', 100) == 'round,client,done\n'
     refuses(
         lambda: file_io.read('gs://bucket/trace.csv', 'config.failures.trace', 3), 'gs://bucket/trace.csv', '18 bytes'

@@ -9,6 +9,7 @@ from semisfl_jax.core.types import Array
 from semisfl_jax.models.detection.boxes import area
 
 SAMPLES = 2  # along each side of a bin
+AT_ONCE = 16  # masks that are cropped together: bounds the memory for whole masks
 CANONICAL_SIZE, CANONICAL_LEVEL = 224, 4  # a box of ImageNet's size is read from P4 (Lin et al., 2017, Eq. 1)
 
 
@@ -59,3 +60,34 @@ def _neighbors(at: Array, length: Array) -> list[tuple[Array, Array]]:
     low = jnp.floor(at).astype(jnp.int32)
     part = at - low
     return [(low, (1 - part) * inside), (jnp.minimum(low + 1, length - 1), part * inside)]
+
+
+def crop(masks: Array, index: Array, boxes: Array, size: int) -> Array:
+    """Samples masks within boxes: RoIAlign with as many samples in a bin as it has pixels, rounded up, as torchvision.
+
+    Samples of a bin form a grid, so each box takes two matrix products, one for rows and one for columns.
+
+    Args:
+      masks: [G, H, W].
+      index: [N], the mask of each box.
+      boxes: [N, 4], within the image.
+      size: S, bins along each side.
+
+    Returns:
+      [N, S, S] in [0, 1].
+    """
+
+    def weights(low: Array, high: Array, length: int) -> Array:
+        extent = jnp.maximum(high - low, 1)
+        count = jnp.ceil(extent / size)  # of samples in a bin
+        sample = jnp.arange(-(-length // size))
+        at = low + (jnp.arange(size)[:, None] + (sample + 0.5) / count) * extent / size  # [S, samples]
+        near = jnp.clip(at, 0, length - 1)[..., None] - jnp.arange(length)
+        return jnp.sum(jnp.maximum(1 - jnp.abs(near), 0) * (sample < count)[:, None], axis=1) / count  # [S, length]
+
+    def one(of_box: tuple[Array, Array]) -> Array:
+        i, box = of_box
+        rows, columns = weights(box[1], box[3], masks.shape[1]), weights(box[0], box[2], masks.shape[2])
+        return rows @ jnp.asarray(masks)[i].astype(box.dtype) @ columns.T
+
+    return jax.lax.map(one, (index, boxes), batch_size=AT_ONCE)
