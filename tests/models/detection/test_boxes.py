@@ -1,17 +1,11 @@
-"""Boxes, RoIAlign, matching and sampling beside torchvision, with which they agree where it is installed."""
+"""Boxes, anchors and suppression by hand and beside torchvision, there with RoIAlign and matching."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from semisfl_jax.models.detection import boxes, matching, roi_align
-
-
-def some_boxes(count, seed=0, side=64):
-    rng = np.random.default_rng(seed)
-    low, size = rng.uniform(0, 0.7 * side, (count, 2)), rng.uniform(2, 0.5 * side, (count, 2))
-    return np.concatenate([low, low + size], axis=1).astype(np.float32)
+from tests.helpers.detection import some_boxes
 
 
 def test_overlap_by_hand():
@@ -55,61 +49,6 @@ def test_suppression_keeps_what_the_greedy_rule_keeps(count):
     assert len(expected) in (1, *range(20, 54))  # some go
     best, there = boxes.suppress(found, scores, groups, valid, 0.3, keep=1)
     assert best.tolist() == expected[:1]
-
-
-def test_objects_are_matched_by_hand():
-    """Overlaps with the only object [0, 4]^2: 1, 0.5 (4 x 2), 0.25 (2 x 2), 0."""
-    found = jnp.array([[0, 0, 4, 4], [0, 0, 4, 2], [0, 0, 2, 2], [8, 8, 9, 9]], jnp.float32)
-    objects, valid = jnp.array([[0, 0, 4, 4], [0, 0, 0, 0]], jnp.float32), jnp.array([True, False])
-    between, background = matching.BETWEEN, matching.BACKGROUND
-    assert matching.match(objects, valid, found, 0.3, 0.7, False).tolist() == [0, between, background, background]
-    assert matching.match(objects, valid, found[2:], 0.3, 0.7, True).tolist() == [0, background]
-    assert matching.match(objects, valid & False, found, 0.3, 0.7, True).tolist() == [background] * 4
-
-
-def test_samples_have_at_most_their_share_of_positive_boxes():
-    positive, negative = jnp.arange(20) < 8, jnp.arange(20) >= 15  # 8 and 5
-    chosen, there = matching.sample(jax.random.key(0), positive, negative, 8, 0.25)
-    assert (np.asarray(chosen)[:2] < 8).all()
-    assert there.sum() == 7  # 2 of 8, and 5
-    assert sorted(np.asarray(chosen)[2:7].tolist()) == [15, 16, 17, 18, 19]
-    chosen, there = matching.sample(jax.random.key(0), positive, negative, 4, 0.5)
-    assert there.all()
-    assert len({*np.asarray(chosen).tolist()}) == 4
-
-
-def bilinear(values, y, x):
-    """A value between the elements of a map, as RoIAlign defines it, in plain Python."""
-    h, w = values.shape[:2]
-    if not (-1 <= y <= h and -1 <= x <= w):
-        return 0 * values[0, 0]
-    y, x = min(max(y, 0), h - 1), min(max(x, 0), w - 1)
-    low_y, low_x = int(y), int(x)
-    high_y, high_x = min(low_y + 1, h - 1), min(low_x + 1, w - 1)
-    top = values[low_y, low_x] * (1 - x + low_x) + values[low_y, high_x] * (x - low_x)
-    bottom = values[high_y, low_x] * (1 - x + low_x) + values[high_y, high_x] * (x - low_x)
-    return top * (1 - y + low_y) + bottom * (y - low_y)
-
-
-def test_roi_align_is_the_mean_of_four_samples_in_each_bin():
-    rng = np.random.default_rng(0)
-    maps = [rng.normal(size=(16, 12, 3)).astype(np.float32), rng.normal(size=(8, 6, 3)).astype(np.float32)]
-    found = np.concatenate([some_boxes(6), [[-9.0, 50, 20, 90], [5, 5, 5.5, 6]]]).astype(np.float32)
-    levels = np.array([0, 1, 0, 1, 0, 1, 0, 1])
-    result = roi_align.roi_align(maps, (4, 8), found, levels, 3)
-    for box, level, got in zip(found / np.array([4, 8])[levels][:, None], levels, result, strict=True):
-        w, h = np.maximum(box[2:] - box[:2], 1)
-        rows = box[1] + (np.arange(6) + 0.5) / 6 * h
-        columns = box[0] + (np.arange(6) + 0.5) / 6 * w
-        samples = np.array([[bilinear(maps[level], y, x) for x in columns] for y in rows])
-        np.testing.assert_allclose(got, samples.reshape(3, 2, 3, 2, 3).mean(axis=(1, 3)), atol=1e-5)
-
-
-def test_boxes_are_read_from_the_level_of_their_size():
-    """A side of 224 is read from P4; half of it from P3, twice from P5 (Lin et al., 2017, Eq. 1)."""
-    sides = np.array([1, 111, 112, 223, 224, 448, 5000], np.float32)
-    found = np.stack([0 * sides, 0 * sides, sides, sides], axis=1)
-    assert roi_align.levels_of(found, 2, 5).tolist() == [2, 2, 3, 3, 4, 5, 5]
 
 
 def test_all_of_it_is_as_in_torchvision():
