@@ -30,7 +30,7 @@ def match(objects: Array, valid: Array, boxes: Array, low: float, high: float, b
         # The objects that no box overlaps claim none
         claimed = (overlaps == overlaps.max(axis=1, keepdims=True)) & valid[:, None] & (overlaps > 0)
         matched = jnp.where(claimed.any(axis=0), index, matched)
-    return jnp.where(valid.any(), matched, BACKGROUND)
+    return matched
 
 
 def sample(key: Array, positive: Array, negative: Array, count: int, share: float) -> tuple[Array, Array]:
