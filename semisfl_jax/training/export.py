@@ -147,6 +147,7 @@ def _describe(folder: Path, built: Experiment, name: str, number: int) -> dict[s
         'data': dataset.name,
         'round': number,
         'scores': scores,
+        'scored_images': f'{"synthetic " if config.data.fake else ""}{config.data.eval_split}',
         'command': shlex.join(['semisfl', 'train', '--config=default', *words]),
         'platforms': list(PLATFORMS),
         'compiler_options': {'cpu': machine.CPU_OPTIONS},
@@ -162,8 +163,9 @@ def _without_folders(value: Any) -> Any:
 def card(described: Mapping[str, Any]) -> str:
     """Writes the README.md of an exported model from its model.json, as Markdown."""
     images = described['images']
+    made = described.get('commit', 'version unknown')
     scores = [
-        f'- {key} in round {described["round"]}: {value:.4f}'
+        f'- {key} in round {described["round"]}, {described["scored_images"]} images: {value:.4f}'
         for key, value in described['scores'].items()
         if isinstance(value, float)
     ]
@@ -178,7 +180,7 @@ def card(described: Mapping[str, Any]) -> str:
             '',
             *scores,
             f'- classes, in the order of the logits: {classes}',
-            f'- made by semisfl_jax, commit {described.get("commit", "unknown")}',
+            f'- made by semisfl_jax, {made if made.startswith("version") else f"commit {made}"}',
             '',
             'Load it (`pip install jax flatbuffers`):',
             '',

@@ -51,6 +51,9 @@ def test_its_description_says_what_a_caller_must_know(folder, tmp_path):
     last = runs.records(folder)[-1]
     assert described['scores'] == {key: value for key, value in last.items() if key.startswith('teacher_')}
     assert {'teacher_accuracy', 'teacher_accuracy_per_class'} < described['scores'].keys()
+    assert f'teacher_accuracy in round {last["round"]}, test images: {last["teacher_accuracy"]:.4f}' in export.card(
+        described
+    )
     assert (described['round'], described['images']['shape']) == (2, [8, 8, 1])
     scaled = sfl.load_data(folder).train_images / 255
     assert described['normalization']['mean'] == pytest.approx([scaled.mean()])
