@@ -2,7 +2,10 @@
 
 import sys
 
-from semisfl_jax.__main__ import main
+try:
+    from semisfl_jax.__main__ import main
+except ModuleNotFoundError as error:
+    sys.exit(f'error: {error.name} is not installed; run: pip install -e .')
 
 if __name__ == '__main__':
     sys.exit(main())
