@@ -24,7 +24,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import core, costs, data, tasks
 from semisfl_jax.base import file_io, hosts, machine
-from semisfl_jax.base.errors import UserError, warn
+from semisfl_jax.base.errors import UserError, count, warn
 from semisfl_jax.config import ignored_keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import frequency
@@ -159,6 +159,10 @@ def train_resolved(
         tracked = [trackers.tracker(name, outlet.path, outlet.by_seed, configs) for name in config.trackers]
         callbacks = [*tracked, *callbacks]
     run = Run(driver, trials, config, outlet, callbacks, {})
+    most = min(len(trials), jax.device_count())
+    if config.seeds and not config.parallel.devices and devices < most:
+        why = f'their number must divide that of the seeds; use a multiple of {most} seeds'
+        told = (*told, f'{len(trials)} seeds share {devices} of {count(jax.device_count(), "device")}: {why}')
     try:
         run.emit(events.Described(describe(trials, devices), folder, config.rounds, trials[0].headline))
         hosts.on_first(lambda: list(map(warn, (*told, *inputs.warnings(trials)))))

@@ -11,7 +11,7 @@ import pytest
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.core import frequency
-from semisfl_jax.training import checkpoint, experiment, load
+from semisfl_jax.training import checkpoint, experiment, load, loop
 from semisfl_jax.training import inputs as inputs_lib
 from semisfl_jax.training.driver import Driver
 from tests.helpers import runs
@@ -242,3 +242,11 @@ def test_streamed_images_and_failures_are_those_of_each_trial():
         theirs = [alone.client_images, alone.client_labels, alone.server_images[alone.server_index]]
         for a, b in zip(ours, theirs + jax.tree.leaves(cohort), strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_seeds_that_leave_devices_without_work_are_told(monkeypatch, caplog):
+    """Five seeds divide by no number of four devices but 1."""
+    monkeypatch.setattr(jax, 'device_count', lambda: 4)
+    config = runs.config(seeds=(0, 1, 2, 3, 4), algorithm='supervised_only', rounds=1, parallel__devices=0)
+    loop.train(config, bar=False)
+    assert '5 seeds share 1 of 4 devices' in caplog.text
