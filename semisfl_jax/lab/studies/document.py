@@ -131,18 +131,20 @@ _HEAD = """\
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>TITLE</title>
 <style>
-body { color: #1a1a1a; background: #ffffff; font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem;
-  padding: 0 1rem; }
+:root { color-scheme: light dark; }
+body { color: light-dark(#1a1a1a, #e4e4e4); background: light-dark(#ffffff, #16181c);
+  font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 75rem; padding: 0 1rem; }
 h1, h2, h3 { line-height: 1.25; } h2 { margin-top: 2.2rem; }
 table { border-collapse: collapse; display: block; margin: 1rem 0; overflow-x: auto;
   font-variant-numeric: tabular-nums; }
-th, td { border: 1px solid #c8c8c8; padding: .3rem .6rem; text-align: left; vertical-align: top; }
-th { background: #f0f2f5; }
+th, td { border: 1px solid light-dark(#c8c8c8, #4a4d52); padding: .3rem .6rem; text-align: left; vertical-align: top; }
+th { background: light-dark(#f0f2f5, #24272c); }
 code { font-size: .85em; overflow-wrap: break-word; }
 code span { display: inline-block; max-width: 100%; }
-p > strong { background: #fff3cd; padding: .6rem .9rem; border-left: .3rem solid #c98a00; display: block; }
+p > strong { background: light-dark(#fff3cd, #3a2f0b); border-left: .3rem solid #c98a00; display: block;
+  padding: .6rem .9rem; }
 figure { display: inline-block; margin: 1rem 2rem 1rem 0; max-width: 100%; vertical-align: top; }
 figcaption { font-size: .9em; }
-img { background: #ffffff; padding: .5rem; width: 100%; box-sizing: border-box; }
+img { background: light-dark(#ffffff, #d9dbde); padding: .5rem; width: 100%; box-sizing: border-box; }
 </style>
 """
