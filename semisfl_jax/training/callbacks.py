@@ -160,7 +160,8 @@ class Progress:
 
 def _shows_bars() -> bool:
     """Returns whether stderr is a terminal, or the cell of a notebook."""
-    return sys.stderr.isatty() or 'ipykernel' in sys.modules
+    python = sys.modules.get('IPython')
+    return sys.stderr.isatty() or hasattr(python and python.get_ipython(), 'kernel')
 
 
 def _progress() -> Callback:

@@ -74,7 +74,7 @@ def test_without_flock_a_lock_that_another_machine_left_says_what_to_delete(tmp_
     busy = tmp_path / plan.RUNS / 'busy'
     busy.mkdir(parents=True)
     lock.rename(busy / '.lock')
-    session, job = engine.Session(tmp_path, None, print, None), plan.Job('busy', 'digits', {}, (0,), 1)
+    session, job = engine.Session(tmp_path / plan.RUNS, None, print, None), plan.Job('busy', 'digits', {}, (0,), 1)
     refuses(lambda: session._claim([plan.Task(job, '', str)], contextlib.ExitStack()), 'process 4711 on node7')
 
 

@@ -2,6 +2,7 @@
 
 import io
 import sys
+import types
 
 import jax
 import numpy as np
@@ -142,7 +143,8 @@ def test_a_bar_where_someone_may_look(monkeypatch, where):
     stderr.isatty = lambda: where == 'terminal'
     monkeypatch.setattr(sys, 'stderr', stderr)
     if where == 'notebook':
-        monkeypatch.setitem(sys.modules, 'ipykernel', None)
+        cell = types.SimpleNamespace(get_ipython=lambda: types.SimpleNamespace(kernel=None))
+        monkeypatch.setitem(sys.modules, 'IPython', cell)
     sfl.train(sfl.get_config('digits', CHEAP | {'rounds': 1}), bar=False)
     assert not stderr.getvalue()
     sfl.train(sfl.get_config('digits', CHEAP | {'rounds': 1}))
