@@ -1,8 +1,10 @@
 """The static hyper-parameters of a method, most of which are keys of a configuration."""
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import optax
 
@@ -155,6 +157,24 @@ GROUPS = {'local': Local, 'uda': Uda}  # groups of keys that methods share
 KEYS = declared(HParams) | declared(Local, 'local') | declared(Uda, 'uda')
 
 
+def with_values(hparams: HParams, values: Mapping[str, Any]) -> HParams:
+    """Replaces values by key, which may be traced; those of no group in GROUPS are options of the method."""
+    groups: dict[str, dict[str, Any]] = {}
+    for path, value in values.items():
+        group, _, name = path.rpartition('.')
+        groups.setdefault(group, {})[name] = value
+    changes = groups.pop('', {})
+    for group, fields in groups.items():
+        name = group if group in GROUPS else 'options'
+        changes[name] = dataclasses.replace(getattr(hparams, name), **fields)
+    return dataclasses.replace(hparams, **changes)
+
+
+def nonzero(value: float | Array) -> bool:
+    """Tells whether a number is not the constant 0: one that differs between the trials of a program never is."""
+    return isinstance(value, jax.core.Tracer) or bool(value)
+
+
 def learning_rate(hparams: HParams, round_index: Array) -> Array:
     """Computes the learning rate of a round, which falls from `lr` in round 0 to `lr_min` in round `lr_rounds`.
 
@@ -190,11 +210,11 @@ def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
     step = (
         optax.adam(lr, b1=hparams.momentum)
         if hparams.optimizer == 'adam'
-        else optax.sgd(lr, momentum=hparams.momentum or None, nesterov=hparams.nesterov)
+        else optax.sgd(lr, momentum=hparams.momentum if nonzero(hparams.momentum) else None, nesterov=hparams.nesterov)
     )
     # Leave out what would only multiply by zero: infinities forbid XLA to drop it.
     clip = (optax.clip_by_global_norm(hparams.clip_norm),) if hparams.clip_norm else ()
-    decay = (optax.add_decayed_weights(hparams.weight_decay),) if hparams.weight_decay else ()
+    decay = (optax.add_decayed_weights(hparams.weight_decay),) if nonzero(hparams.weight_decay) else ()
     return optax.chain(*clip, *decay, step)
 
 
@@ -217,7 +237,7 @@ def plain_steps(hparams: HParams, steps: Array | int) -> Array:
       [...] float32.
     """
     count, rho = jnp.asarray(steps, jnp.float32), hparams.momentum
-    if not rho:
+    if not nonzero(rho):
         return count
     heavy = (count - rho * (1.0 - rho**count) / (1.0 - rho)) / (1.0 - rho)
     return count + rho * heavy if hparams.nesterov else heavy

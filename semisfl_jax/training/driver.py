@@ -20,8 +20,8 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from semisfl_jax import core, costs, data
-from semisfl_jax.config import failures
-from semisfl_jax.core import frequency
+from semisfl_jax.config import failures, keys
+from semisfl_jax.core import frequency, hparams
 from semisfl_jax.core.types import Array, Cohort, Federation, Metrics
 from semisfl_jax.training import checks
 from semisfl_jax.training import inputs as inputs_lib
@@ -48,13 +48,16 @@ class Driver:
       round: as `Algorithm.round`, arguments and results of all trials.
     """
 
-    def __init__(self, trials: Sequence[Experiment], trial_map: str = 'auto', devices: int = 1):
+    def __init__(
+        self, trials: Sequence[Experiment], trial_map: str = 'auto', devices: int = 1, varied: Sequence[str] = ()
+    ):
         """Combines R trials into one program.
 
         Args:
           trials: [R] from `experiment.build_trials`.
           trial_map: 'auto', 'vmap' or 'loop'.
           devices: number of devices that divide the trials, a divisor of R.
+          varied: keys of `HParams` whose values differ between the trials. These are arguments of the program.
 
         Raises:
           UserError: there are fewer devices.
@@ -64,8 +67,9 @@ class Driver:
         if len(trials) > 1:
             self.map, mapped = core.clients.trial_map(trial_map)
             self._mesh = core.clients.make_mesh(devices)
-            self.round = build_round(self.round, mapped, self._mesh)
+            self.round = build_round(partial(_round, first, varied), mapped, self._mesh)
         self.key = self.stack([trial.key for trial in trials])
+        self._values = [self.stack([np.float32(keys.flat(trial.config)[key]) for trial in trials]) for key in varied]
 
     def stack(self, trees: Sequence[Any]) -> Any:
         """Stacks R pytrees into one with leaves [R, ...], divided over the devices; returns a single one as it is."""
@@ -124,7 +128,7 @@ class Driver:
     def arguments(self, state: Any, controllers: Sequence[frequency.FrequencyState], inputs: RoundInputs) -> tuple:
         """Assembles the arguments of `round` from the state of all trials and the controllers [R]."""
         k_s = self.stack([np.int32(controller.k_s) for controller in controllers])
-        return self.key, state, inputs.federation, inputs.cohort, k_s
+        return self.key, state, inputs.federation, inputs.cohort, k_s, *self._values
 
     def finish(
         self,
@@ -160,6 +164,16 @@ class Driver:
         return after, metrics
 
 
+def _round(experiment: Experiment, varied: Sequence[str], *arguments: Any) -> tuple[Any, Metrics]:
+    """Computes `Algorithm.round`, whose arguments the values of `varied` keys follow."""
+    if not varied:
+        return experiment.algorithm.round(*arguments)
+    arguments, values = arguments[: -len(varied)], arguments[-len(varied) :]
+    # As numbers of Python, they take the type of what they are combined with
+    weak = {key: jax.lax.convert_element_type(value, float) for key, value in zip(varied, values, strict=True)}
+    return experiment.build(hparams.with_values(experiment.hparams, weak)).round(*arguments)
+
+
 def init_state(experiment: Experiment) -> jax.stages.Wrapped:
     """Jits the function from a root key to the state before the first round, on every device."""
     return jax.jit(experiment.algorithm.init, out_shardings=core.clients.replicated(experiment.mesh))
@@ -187,11 +201,11 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
       mesh: devices that divide the trials, None for one.
 
     Returns:
-      A function (keys [R], states, federation, cohorts, k_s [R]) -> states, metrics. Every leaf has a leading [R],
+      A function (keys [R], states, federation, cohorts, k_s [R], …) -> states, metrics. Every leaf has a leading [R],
       except the images and labels of a federation that trials share.
     """
 
-    def rounds(keys: Array, states: Any, federation: Federation, cohorts: Cohort, k_s: Array) -> tuple[Any, Metrics]:
+    def rounds(keys: Array, states: Any, federation: Federation, *rest: Any) -> tuple[Any, Metrics]:
         shared = {name: getattr(federation, name) for name in _shared(federation)}
         # All trials are in the same round. Without a trial axis, conditions on it stay scalar under vmap.
         number = states.round[0]
@@ -199,12 +213,12 @@ def build_round(round_: Callable, trial_map: Callable, mesh: Mesh | None = None)
         def one(key: Array, state: Any, tables: Federation, *rest: Any) -> Any:
             return round_(key, state.replace(round=number), tables.replace(**shared), *rest)
 
-        return trial_map(one)(keys, states, federation.replace(**dict.fromkeys(shared)), cohorts, k_s)
+        return trial_map(one)(keys, states, federation.replace(**dict.fromkeys(shared)), *rest)
 
     def spread(keys: Array, states: Any, federation: Federation, *rest: Any) -> tuple[Any, Metrics]:
         per_trial = P(core.clients.AXIS)
         tables = jax.tree.map(lambda _: per_trial, federation).replace(**dict.fromkeys(_shared(federation), P()))
-        specs = per_trial, per_trial, tables, per_trial, per_trial
+        specs = per_trial, per_trial, tables, *(per_trial for _ in rest)
         function = jax.shard_map(rounds, mesh=mesh, in_specs=specs, out_specs=per_trial, check_vma=False)
         return function(keys, states, federation, *rest)
 

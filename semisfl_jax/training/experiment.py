@@ -38,6 +38,7 @@ class Experiment(NamedTuple):
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
+    build: Callable[[hparams_lib.HParams], Algorithm]  # `algorithm` with other hyper-parameters
     state_shapes: Any  # of the state of the algorithm
     hparams: hparams_lib.HParams
     frequency: frequency.FrequencyOptions
@@ -147,6 +148,7 @@ class Shared(NamedTuple):
     model: Any  # models.SplitModel; with dense tasks a tuple of TaskModel
     method: algorithms.Method
     algorithm: Algorithm
+    build: Callable[[hparams_lib.HParams], Algorithm]  # `algorithm` with other hyper-parameters
     state_shapes: Any
     hparams: hparams_lib.HParams
     mesh: Mesh | None  # of several devices, else None
@@ -171,10 +173,15 @@ def build_shared(config: ConfigDict, dataset: data.Dataset, mesh: Mesh | None) -
     _check_padding(config, method, model, mesh)
     chunk, how = config.federation.client_chunk, config.federation.client_map
     axis = core.clients.client_axis(chunk, how, mesh, config.federation.num_active // config_lib.num_tasks(config))
-    built = algorithms.build(config.algorithm, model, views(config.augment, dataset), hparams, axis)
-    algorithm = checks.check_algorithm(method.name, built)
-    algorithm = algorithm._replace(round=core.clients.shard_round(mesh, algorithm.round))
-    return Shared(model, method, algorithm, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
+    views_ = views(config.augment, dataset)
+
+    def build(hparams: hparams_lib.HParams) -> Algorithm:
+        built = algorithms.build(config.algorithm, model, views_, hparams, axis)
+        algorithm = checks.check_algorithm(method.name, built)
+        return algorithm._replace(round=core.clients.shard_round(mesh, algorithm.round))
+
+    algorithm = build(hparams)
+    return Shared(model, method, algorithm, build, jax.eval_shape(algorithm.init, rng.root(0)), hparams, mesh)
 
 
 def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...] = ()) -> Any:
@@ -292,6 +299,7 @@ def assemble(
     federation: Any,  # Federation | data.HostFederation; None if the experiment only predicts
 ) -> Experiment:
     """Assembles the experiment of one trial: its configuration (resolved), split, root key, data, and shared parts."""
+    shared = shared._replace(hparams=config_lib.hparams(config))  # of a grid, each trial has its own
     all_labels, unlabeled = config.data.client_labels == -1, [len(rows) for rows in partition.client_index]
     labeled = unlabeled if all_labels else [len(rows) for rows in partition.client_labeled_index]
     used = (partition.server_index, *partition.client_labeled_index, *partition.client_index)

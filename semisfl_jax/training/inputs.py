@@ -15,7 +15,6 @@ from semisfl_jax import config as config_lib
 from semisfl_jax import core, costs, data
 from semisfl_jax.base.errors import count
 from semisfl_jax.config import failures
-from semisfl_jax.core import hparams as hparams_lib
 from semisfl_jax.core import rng, sampling
 from semisfl_jax.core.types import Array, Cohort, Federation
 from semisfl_jax.training.experiment import Experiment
@@ -101,15 +100,15 @@ def rows(experiment: Experiment, cohort: Cohort) -> Array:
     """
     key, tables = rng.root(experiment.config.seed), data.tables(experiment.federation)
     tasks = tuple(experiment.config.data.tasks)
-    return _rows(key, tables, cohort, reads=experiment.method.reads, hparams=experiment.hparams, tasks=tasks)
+    return _rows(key, tables, cohort, experiment.method.reads, experiment.hparams.batches, tasks)
 
 
-@partial(jax.jit, static_argnames=('reads', 'hparams', 'tasks'))
+@partial(jax.jit, static_argnames=('reads', 'plan', 'tasks'))
 def _rows(
-    key: Array, tables: Federation, cohort: Cohort, reads: str, hparams: hparams_lib.HParams, tasks: tuple[str, ...]
+    key: Array, tables: Federation, cohort: Cohort, reads: str, plan: sampling.BatchPlan, tasks: tuple[str, ...]
 ) -> Array:
     parts = [sampling.select_task(key, tables, cohort, tasks, name) for name in tasks] or [(key, tables, cohort)]
-    rows_by_task = [sampling.rows(reads, *part, hparams.batches)[0] for part in parts]
+    rows_by_task = [sampling.rows(reads, *part, plan)[0] for part in parts]
     return jnp.stack(rows_by_task, axis=1).reshape(len(cohort.ids), *rows_by_task[0].shape[1:])  # in the cohort's order
 
 
