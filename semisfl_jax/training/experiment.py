@@ -116,7 +116,7 @@ def build_trials(
     They share one copy of the images, and model and algorithm, except the first state with `model.weights`.
 
     Args:
-      configs: [R], which differ only in `seed`.
+      configs: [R], which differ only in `seed` and in numbers of a round.
       goes_on: whether all trials resume, so that none needs a first state.
       given: the data if no file has them.
 
@@ -124,7 +124,9 @@ def build_trials(
       The experiments [R].
     """
     config = configs[0]
-    mesh = core.clients.make_mesh(count_devices(config))
+    mesh = core.clients.make_mesh(
+        count_devices(config) if len(configs) == 1 else 1
+    )  # of several trials, `Driver` has it
     dataset = data.load(config.data, given)
     data.check_tasks(dataset, config.data.tasks)
     partitions = [split(dataset, trial_config) for trial_config in configs]

@@ -1,19 +1,24 @@
 """Grids: several values for some keys, crossed. Every cell is the run of one choice of values, as it is alone."""
 
 import itertools
+import json
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import jax
 from ml_collections import ConfigDict
 
+from semisfl_jax import algorithms
 from semisfl_jax import config as config_lib
 from semisfl_jax.base import file_io
-from semisfl_jax.base.errors import UserError, columns, shorten, warn
+from semisfl_jax.base.errors import UserError, columns, count, shorten, warn
 from semisfl_jax.base.keys import as_word
-from semisfl_jax.training import metrics, outputs
+from semisfl_jax.config import keys
+from semisfl_jax.core import hparams
+from semisfl_jax.training import memory, metrics, outputs
 from semisfl_jax.training.load import Result
 
 MOST = 1000  # cells
@@ -122,15 +127,44 @@ class Results(dict[Any, Result]):
         return '\n'.join([*columns(rows, '>' * len(rows[0])), *faults])
 
 
+def programs(cells: Sequence[Cell]) -> list[list[Cell]]:
+    """Divides cells into groups that can be one program each: they differ in numbers of a round alone.
+
+    Such a number is an argument of the program, in place of a constant. 0 is apart, as methods leave out what it would
+    multiply.
+    """
+    groups: dict[Any, list[Cell]] = {}
+    for cell in cells:
+        flat = config_lib.flatten(cell.config)
+        numbers = {key for key in cell.values if _is_number(key, cell.config)}
+        constant = {key: value != 0 if key in numbers else value for key, value in flat.items()}
+        own = cell.title if cell.config.diagnostics_every else ''  # their programs have constants
+        groups.setdefault(json.dumps([own, constant], sort_keys=True), []).append(cell)
+    return list(groups.values())
+
+
+def varied(cells: Sequence[Cell]) -> list[str]:
+    """Lists the keys in which cells of one program differ."""
+    first = cells[0].values
+    return [key for key in first if any(cell.values[key] != first[key] for cell in cells)]
+
+
+def _is_number(key: str, config: ConfigDict) -> bool:
+    own = key in hparams.KEYS or key.startswith(f'{algorithms.get(config.algorithm).option_group}.')
+    return own and keys.types(config)[key] is float
+
+
 def run(
-    cells: Sequence[Cell], folder: str | os.PathLike | None, train: Callable[[Cell, Path | None], Result]
+    groups: Sequence[Sequence[Cell]],
+    folder: str | os.PathLike | None,
+    train: Callable[[Sequence[Cell], Sequence[Path | None]], Sequence[Result | UserError]],
 ) -> Results:
-    """Trains the cells in turn, in this process.
+    """Trains the cells, each group as one program, in turn in this process.
 
     Args:
-      cells: the cells.
+      groups: the cells.
       folder: folder of their folders, NAME-HASH with the name of the data set; None writes no files.
-      train: trains a cell in a folder.
+      train: trains cells in their folders, as one program.
 
     Returns:
       The results. A warning names a cell that fails, and the others go on.
@@ -143,16 +177,38 @@ def run(
         root = file_io.expand_home(folder, 'the workdir')
         outputs.check_writable(root)
         outputs.check_name(root)
-    for cell in cells:
-        home = root and root / config_lib.run_name(cell.config, cell.config.data.name.replace('/', '_'))
+    waiting = list(groups)
+    while waiting:
+        group = waiting.pop(0)
+        homes = [
+            root and root / config_lib.run_name(cell.config, cell.config.data.name.replace('/', '_')) for cell in group
+        ]
         try:
-            result = train(cell, home)
+            made = list(train(group, homes))
+        except memory.TooLarge as error:
+            if len(group) > 1:  # half of them at a time
+                waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+                continue
+            warn(f'{group[0].title}: {error}')
+            made = [error]
+        except jax.errors.ConcretizationTypeError:  # Python decides by it what to compute
+            if len(group) == 1:
+                raise
+            warn(f'{" or ".join(varied(group))} shapes the program; {count(len(group), "run")} are trained in turn')
+            waiting[:0] = [[cell] for cell in group]
+            continue
         except UserError as error:
-            failed[cell.key] = error
-            warn(f'{cell.title}: {error}')
-        else:  # read again when asked for: the models of all cells may not fit into memory
-            kept = Result(result.summary, homes=outputs.trial_folders(home, cell.config)) if home else result
-            results[cell.key] = kept
+            if len(group) > 1:  # of which?
+                waiting[:0] = [[cell] for cell in group]
+                continue
+            warn(f'{group[0].title}: {error}')
+            made = [error]
+        for cell, home, result in zip(group, homes, made, strict=True):
+            if isinstance(result, UserError):
+                failed[cell.key] = result
+            else:  # read again when asked for: the models of all cells may not fit into memory
+                kept = Result(result.summary, homes=outputs.trial_folders(home, cell.config)) if home else result
+                results[cell.key] = kept
     if not results:
         raise next(iter(failed.values()))
-    return Results(cells, results, failed)
+    return Results([cell for group in groups for cell in group], results, failed)

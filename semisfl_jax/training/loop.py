@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeAlias, overload
@@ -24,7 +25,7 @@ from ml_collections import ConfigDict
 from semisfl_jax import config as config_lib
 from semisfl_jax import core, costs, data, tasks
 from semisfl_jax.base import file_io, hosts, machine
-from semisfl_jax.base.errors import UserError, count, warn
+from semisfl_jax.base.errors import Diverged, UserError, count, warn
 from semisfl_jax.config import ignored_keys
 from semisfl_jax.config.resolve import count_devices
 from semisfl_jax.core import frequency
@@ -113,15 +114,32 @@ def train(
         config_lib.check(full)
         return config_lib.resolve(full), list(ignored_keys.warnings(full, [*ignored_keys.changed(config), *values]))
 
-    def train_one(cell: Cell, home: Folder) -> Result:
-        return train_resolved(cell.config, home, [*shown, *callbacks], interrupts, cell.told, dataset)
-
     if grid is None:
-        return train_one(Cell({}, *make({})), folder)
-    return grid_lib.run(grid_lib.cells(grid, make), folder, train_one)
+        resolved, told = make({})
+        return train_resolved(resolved, folder, [*shown, *callbacks], interrupts, told, dataset)
+
+    def train_cells(cells: Sequence[Cell], homes: Sequence[Path | None]) -> list[Result | UserError]:
+        planned = [
+            Planned(cell.config, cell.told, home, [*(shown if cell is cells[0] else ()), *callbacks], f'{cell.title}: ')
+            for cell, home in zip(cells, homes, strict=True)
+        ]
+        return train_together(planned, interrupts, dataset, grid_lib.varied(cells))
+
+    made = grid_lib.cells(grid, make)
+    # Callbacks that count something would not know the runs of one program from each other
+    return grid_lib.run([[cell] for cell in made] if callbacks else grid_lib.programs(made), folder, train_cells)
 
 
-@memory.explained()
+class Planned(NamedTuple):
+    """A run to be trained."""
+
+    config: ConfigDict  # checked and resolved
+    told: Sequence[str] = ()  # warnings, given once all is built
+    folder: Folder = None
+    callbacks: Callbacks = ()
+    title: str = ''  # prefix of warnings
+
+
 def train_resolved(
     config: ConfigDict,
     folder: Folder = None,
@@ -130,92 +148,150 @@ def train_resolved(
     told: Sequence[str] = (),
     dataset: data.Dataset | None = None,
 ) -> Result:
-    """Trains as `train` does, from a configuration that is checked and resolved.
+    """Trains as `train` does, from a configuration that is checked and resolved; `told` are warnings about it."""
+    (result,) = train_together([Planned(config, told, folder, callbacks)], interrupts, dataset)
+    if isinstance(result, UserError):
+        raise result
+    return result
+
+
+@memory.explained()
+def train_together(
+    planned: Sequence[Planned],
+    interrupts: Interrupts = interrupt.ignore,
+    dataset: data.Dataset | None = None,
+    varied: Sequence[str] = (),
+) -> list[Result | UserError]:
+    """Trains runs as one program. They differ in their seeds, as many in each, and in the numbers `varied` alone.
 
     Args:
-      config: configuration, resolved.
-      folder: as in `train`.
-      callbacks: as in `train`.
+      planned: the runs.
       interrupts: as in `train`.
-      told: warnings, given once all is built.
       dataset: as in `train`.
+      varied: keys of numbers of a round, as `Driver` takes them.
 
     Returns:
-      The result, as `train`.
+      The result of each, as `train`; the error of one that has diverged.
+
+    Raises:
+      UserError: as `train`, for all runs; and `Stopped`.
     """
-    folder = None if folder is None else file_io.expand_home(folder, 'the workdir')
+    config = planned[0].config
+    folders = [None if run.folder is None else file_io.expand_home(run.folder, 'the workdir') for run in planned]
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
+    if len(planned) > 1:  # devices divide the runs, as they do seeds
+        config = config.copy_and_resolve_references().unlock()
+        config.update(seeds=tuple(range(sum(max(1, len(run.config.seeds)) for run in planned))))
     devices = count_devices(config)  # first: once JAX is in use, a CPU cannot be divided
-    if folder and (finished := hosts.from_first(lambda: outputs.read_finished(folder, config, dataset))):
-        hosts.on_first(lambda: [call(events.Finished(finished, folder, earlier=True)) for call in callbacks])
-        return Result(finished, homes=outputs.trial_folders(folder, config))
+    results: dict[int, Result | UserError] = {}
+    for index, (run, folder) in enumerate(zip(planned, folders, strict=True)):
+        if folder is None:
+            continue
+        if finished := hosts.from_first(partial(outputs.read_finished, folder, run.config, dataset)):
+            hosts.on_first(partial(_call, run.callbacks, events.Finished(finished, folder, earlier=True)))
+            results[index] = Result(finished, homes=outputs.trial_folders(folder, run.config))
+    if len(results) == len(planned):
+        return list(results.values())
+    if results:  # the others are a program of their own
+        rest = [run for index, run in enumerate(planned) if index not in results]
+        others = iter(train_together(rest, interrupts, dataset, varied))
+        return [results[index] if index in results else next(others) for index in range(len(planned))]
     if config.compilation_cache:
         machine.cache_programs(data.default_cache_dir() / 'compiled')
-    trials = _build_trials(config, folder, dataset)
-    driver = Driver(trials, config.parallel.trials, devices)
-    outlet = outputs.RunFolder(folder, config, trials) if folder else None
-    if outlet:
-        configs = {trial.config.seed: trial.config for trial in trials}
-        tracked = [trackers.tracker(name, outlet.path, outlet.by_seed, configs) for name in config.trackers]
-        callbacks = [*tracked, *callbacks]
-    run = Run(driver, trials, config, outlet, callbacks, {})
+    trials = _build_trials([run.config for run in planned], folders, dataset)
+    driver = Driver(trials, config.parallel.trials, devices, varied)
+    runs, told, first = [], list[str](), 0
+    for run, folder in zip(planned, folders, strict=True):
+        own = trials[first : first + max(1, len(run.config.seeds))]
+        outlet = outputs.RunFolder(folder, run.config, own) if folder else None
+        callbacks = run.callbacks
+        if outlet:
+            configs = {trial.config.seed: trial.config for trial in own}
+            tracked = [trackers.tracker(name, outlet.path, outlet.by_seed, configs) for name in config.trackers]
+            callbacks = [*tracked, *callbacks]
+        runs.append(Run(own, first, run.config, outlet, callbacks, {}, run.title, []))
+        told += [f'{run.title}{line}' for line in (*run.told, *inputs.warnings(own))]
+        first += len(own)
     most = min(len(trials), jax.device_count())
     if config.seeds and not config.parallel.devices and devices < most:
         why = f'their number must divide that of the seeds; use a multiple of {most} seeds'
-        told = (*told, f'{len(trials)} seeds share {devices} of {count(jax.device_count(), "device")}: {why}')
+        told = [f'{len(trials)} seeds share {devices} of {count(jax.device_count(), "device")}: {why}', *told]
     try:
-        run.emit(events.Described(describe(trials, devices), folder, config.rounds, trials[0].headline))
-        hosts.on_first(lambda: list(map(warn, (*told, *inputs.warnings(trials)))))
+        for each in runs:
+            place = each.folder.path if each.folder else None
+            each.emit(events.Described(describe(each.trials, devices), place, config.rounds, trials[0].headline))
+        hosts.on_first(lambda: list(map(warn, dict.fromkeys(told))))
         with interrupts() as request:
-            return _train(run, request)
+            return _train(Group(driver, runs, config), request)
     finally:
         if hosts.first():  # alone: the other processes may have failed
-            for call in callbacks:
-                call(events.Ended())
+            for each in runs:
+                _call(each.callbacks, events.Ended())
+
+
+def _call(callbacks: Callbacks, event: events.Event) -> None:
+    for call in callbacks:
+        call(event)
 
 
 @machine.gc_paused()
-def _build_trials(config: ConfigDict, folder: Path | None, dataset: data.Dataset | None) -> list[Experiment]:
-    """Builds the trials of `config` (resolved), and checks that their folders are usable; all processes call it."""
+def _build_trials(
+    configs: Sequence[ConfigDict], folders: Sequence[Path | None], dataset: data.Dataset | None
+) -> list[Experiment]:
+    """Builds the trials of runs (configurations resolved), whose folders it checks; all processes call it."""
+    config, homes, trials = configs[0], list[Path](), list[ConfigDict]()
     counts = [config.rounds, config.checkpoint_every, config.diagnostics_every]  # the hash leaves these out
     hosts.check_same('configurations', [config_lib.identity_hash(config), *counts])
     same = machine.settings() | installed_versions()
     hosts.check_same("JAX's settings or the versions of packages", [f'{name} {value}' for name, value in same.items()])
-    configs, homes = config_lib.trials(config), outputs.trial_folders(folder, config) if folder else []
+    for run, folder in zip(configs, folders, strict=True):
+        trials += config_lib.trials(run)
+        homes += outputs.trial_folders(folder, run) if folder else []
     hosts.on_first(lambda: list(map(outputs.check_writable, homes)))
-    hosts.on_first(lambda: list(map(outputs.check_folder, homes, configs)))
+    hosts.on_first(lambda: list(map(outputs.check_folder, homes, trials)))
     goes_on = bool(homes) and hosts.from_first(lambda: all(map(outputs.last_round, homes)))
     with hosts.together():
-        trials = experiment_lib.build_trials(configs, goes_on, dataset)
-    partitions = [trial.partition for trial in trials]
+        built = experiment_lib.build_trials(trials, goes_on, dataset)
+    partitions = [trial.partition for trial in built]
     hosts.on_first(lambda: list(map(outputs.check_partition, homes, partitions)))
     hosts.on_first(lambda: outputs.check_inputs(homes, config, lambda _: partitions[0].checksum))
     hosts.check_same('the data or their split', [partition.content_hash for partition in partitions])
     if not goes_on:
         hosts.check_same('the arrays of model.weights', [experiment_lib.weights_hash(config.model.weights)])
-    return trials
+    return built
 
 
 class Run(NamedTuple):
     """A run that is about to train."""
 
-    driver: Driver
-    trials: Sequence[Experiment]  # [R]
+    trials: Sequence[Experiment]
+    first: int  # index of its first trial in the program
     config: ConfigDict  # resolved
     folder: outputs.RunFolder | None
     callbacks: Sequence[events.Callback]
     wishes: dict[int, str]  # {seed: why it should stop}, as callbacks have answered so far; in process 0
+    title: str  # prefix of warnings
+    error: list[UserError]  # the one with which it has ended, if it has diverged beside others
+
+    @property
+    def rows(self) -> range:
+        """Indices of its trials in the program."""
+        return range(self.first, self.first + len(self.trials))
 
     @property
     def seeds(self) -> list[int]:
-        """Seeds of the trials, [R]."""
+        """Seeds of the trials."""
         return [trial.config.seed for trial in self.trials]
 
     @property
-    def places(self) -> list[tuple[str, Path | None]]:
-        """Each trial's prefix of messages, 'seed 3: ' or '' for a single one, and its folder, [R]."""
-        names = [f'seed {seed}: ' for seed in self.config.seeds] or ['']
-        return list(zip(names, self.folder.homes if self.folder else [None] * len(names), strict=True))
+    def by_row(self) -> dict[int, int]:
+        """Seeds by the indices of the trials in the program."""
+        return dict(zip(self.rows, self.seeds, strict=True))
+
+    def place(self, row: int) -> tuple[str, Path | None]:
+        """Returns the prefix of messages of a trial, 'seed 3: ' or '' for a single one, and its folder."""
+        name = f'seed {self.by_row[row]}: ' if self.config.seeds else ''
+        return name, self.folder.homes[row - self.first] if self.folder else None
 
     def emit(self, event: events.Event) -> None:
         """Reports an event in process 0, where an error ends all processes, and notes who should stop."""
@@ -225,6 +301,24 @@ class Run(NamedTuple):
                 self.wishes.update(events.wishes(event, call(event)))
 
         hosts.on_first(call_all)
+
+
+class Group(NamedTuple):
+    """Runs that are one program: nearly always a single one."""
+
+    driver: Driver
+    runs: Sequence[Run]
+    config: ConfigDict  # of the program
+
+    @property
+    def trials(self) -> Sequence[Experiment]:
+        """Those of all runs, [R]."""
+        return self.driver.trials
+
+    def emit(self, event: events.Event) -> None:
+        """Reports an event of the program in all runs."""
+        for run in self.runs:
+            run.emit(event)
 
 
 class Parked(NamedTuple):
@@ -237,7 +331,7 @@ class Parked(NamedTuple):
 
 
 class LoopState(NamedTuple):
-    """The progress of a run between two rounds."""
+    """The progress of a program between two rounds."""
 
     round: int  # rounds completed
     state: Any  # of all trials, see `Driver`
@@ -262,7 +356,7 @@ class LoopState(NamedTuple):
 
 
 class Programs(NamedTuple):
-    """The programs that a run compiles before its first round."""
+    """What is compiled before the first round."""
 
     round: Callable[..., tuple[Any, Any]]  # as `Driver.round`
     evaluate: list[Callable[[Any], evaluation.Scores]]  # [R], of the state of each trial
@@ -272,28 +366,32 @@ class Programs(NamedTuple):
     seconds: dict[str, float]  # {program: duration of its compilation}
 
 
-def _train(run: Run, request: interrupt.Request) -> Result:
+def _train(group: Group, request: interrupt.Request) -> list[Result | UserError]:
     """Trains up to the last round, or until all trials have stopped early."""
-    config, driver, folder = run.config, run.driver, run.folder
-    progress, initial = _start(run)
-    if progress.parked and not progress.goes_on(config.rounds):
-        assert folder  # trials are parked, so they have resumed
+    config, driver, runs = group.config, group.driver, group.runs
+    progress, initial = _start(group)
+    if len(runs) == 1 and progress.parked and not progress.goes_on(config.rounds):
+        (run,) = runs
+        assert run.folder  # trials are parked, so they have resumed
         completed = list(map(len, progress.records))
+        folder = run.folder
         if summary := hosts.from_first(lambda: outputs.read_early(folder.path, completed)):
             run.emit(events.Finished(summary, folder.path, earlier=True))
-            return Result(summary, homes=folder.homes)
+            return [Result(summary, homes=folder.homes)]
     stream = driver.inputs(progress.round)
     upcoming = next(stream)
-    programs = _compile(run, progress, upcoming, initial)
+    programs = _compile(group, progress, upcoming, initial)
     progress = progress._replace(state=initial())
     if signum := hosts.largest([request.signum])[0]:
         raise interrupt.Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
     with ExitStack() as stack:
-        if folder:
-            writer = folder.writer(list(map(len, progress.records)))
-            if write := hosts.on_first(lambda: stack.enter_context(writer)):
-                run = run._replace(callbacks=[write, *run.callbacks])
-        run.emit(events.Started(progress.round))
+        for index, run in enumerate(runs):
+            if run.folder:
+                writer = run.folder.writer([len(progress.records[r]) for r in run.rows])
+                if write := hosts.on_first(partial(stack.enter_context, writer)):
+                    runs = [*runs[:index], run._replace(callbacks=[write, *run.callbacks]), *runs[index + 1 :]]
+        group = group._replace(runs=runs)
+        group.emit(events.Started(progress.round))
         while progress.goes_on(config.rounds):
             index, clients, start = progress.round, upcoming.clients, time.monotonic()
             state, measured = programs.round(*driver.arguments(progress.state, progress.controllers, upcoming))
@@ -301,29 +399,37 @@ def _train(run: Run, request: interrupt.Request) -> Result:
                 upcoming = next(stream)  # gathered while the device computes
             controllers, values = driver.finish(index, progress.controllers, state, measured, clients)
             seconds = time.monotonic() - start
-            progress = _report(run, programs, progress, state, controllers, values, clients, seconds)
-            progress = _save(run, programs, progress, request)
-        summaries, run_summary = hosts.from_first(lambda: _summarize(run, programs, progress))
-        if folder:
-            hosts.on_first(lambda: folder.write_summaries(summaries, run_summary))
+            progress = _report(group, programs, progress, state, controllers, values, clients, seconds)
+            progress = _save(group, programs, progress, request)
+        summaries = [hosts.from_first(partial(_summarize, group, run, programs, progress)) for run in runs]
+        for run, (of_trials, summary) in zip(runs, summaries, strict=True):
+            if run.folder and not run.error:
+                hosts.on_first(partial(run.folder.write_summaries, of_trials, summary))
     hosts.on_first(lambda: list(map(warn, inputs.warnings_after(config.pre_rounds, progress.records))))
-    run.emit(events.Finished(run_summary, folder.path if folder else None, earlier=False))
     states = dict(enumerate(driver.split(progress.state))) | {r: each.state for r, each in progress.parked.items()}
-    return Result(run_summary, progress.records, list(states.values()))
+    results = list[Result | UserError]()
+    for run, (_, summary) in zip(runs, summaries, strict=True):
+        if run.error:
+            results.append(run.error[0])
+            continue
+        run.emit(events.Finished(summary, run.folder.path if run.folder else None, earlier=False))
+        records = [progress.records[r] for r in run.rows]
+        results.append(Result(summary, records, [states[r] for r in run.rows]))
+    return results
 
 
 @machine.gc_paused()
-def _start(run: Run) -> tuple[LoopState, Callable[[], Any]]:
-    """Returns the progress of the last checkpoints, or of a run that begins, and a function that returns its state.
+def _start(group: Group) -> tuple[LoopState, Callable[[], Any]]:
+    """Returns the progress of the last checkpoints, or of runs that begin, and a function that returns their state.
 
-    The state of a run that begins is computed by a program that compiles beside the round; until then, its progress has
+    The state of runs that begin is computed by a program that compiles beside the round; until then, progress has
     shapes in its place.
     """
-    driver, first, folder = run.driver, run.trials[0], run.folder
+    driver, trials, first = group.driver, group.trials, group.trials[0]
     controller = frequency.init(first.frequency)
     template = {'algorithm': first.state_shapes, 'frequency': controller}
-    resumed = hosts.from_first(lambda: folder.restore(template)) if folder else None
-    if resumed is None:
+    resumed = [hosts.from_first(partial(run.folder.restore, template)) if run.folder else None for run in group.runs]
+    if not any(resumed):
         beside = ThreadPoolExecutor(1)
         compiling = beside.submit(init_state(first).lower(first.key).compile)
         beside.shutdown(wait=False)
@@ -332,52 +438,57 @@ def _start(run: Run) -> tuple[LoopState, Callable[[], Any]]:
         def initial() -> Any:
             init = compiling.result()
             with hosts.together():
-                memory.check('initial state', init, run.config)
-            inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in run.trials]
-            return driver.stack([begin(trial.key) for begin, trial in zip(inits, run.trials, strict=True)])
+                memory.check('initial state', init, group.config)
+            inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in trials]
+            return driver.stack([begin(trial.key) for begin, trial in zip(inits, trials, strict=True)])
 
-        count = len(run.trials)
-        begins = LoopState(0, driver.state_shapes, [controller] * count, [[] for _ in run.trials], [''] * count)
-        return begins, initial
-    restored, records = resumed
-    numbers = [each.round for each in restored]
-    run.emit(events.Resumed(min(numbers), dict(zip(run.seeds, records, strict=True))))
-    _, wishes = _requests(run, records)
-    stops = [wish and number < run.config.rounds for wish, number in zip(wishes, numbers, strict=True)]
-    start = min((number for number, stop in zip(numbers, stops, strict=True) if not stop), default=max(numbers))
-    states = [core.clients.replicate(first.mesh, jax.tree.map(jnp.array, each.state['algorithm'])) for each in restored]
-    controllers = [each.state['frequency'] for each in restored]
-    parked = {
-        r: Parked(number, states[r], controllers[r], stops[r])
-        for r, number in enumerate(numbers)
-        if stops[r] or number > start
-    }
-    some = numbers.index(start)  # what is computed in the place of those that are parked
-    states = [states[some if r in parked else r] for r in range(len(states))]
-    controllers = [controllers[some if r in parked else r] for r in range(len(states))]
+        controllers = [frequency.init(trial.frequency) for trial in trials]
+        progress = LoopState(0, driver.state_shapes, controllers, [[] for _ in trials], [''] * len(trials))
+        return progress, initial
+    rows = list[Parked]()
+    records: list[metrics.Records] = []
+    for run, found in zip(group.runs, resumed, strict=True):
+        if not found:  # it begins beside others that go on
+            init = init_state(first)
+            rows += [Parked(0, init(trial.key), frequency.init(trial.frequency), False) for trial in run.trials]
+            records += [[] for _ in run.trials]
+            continue
+        restored, lines = found
+        run.emit(events.Resumed(min(each.round for each in restored), dict(zip(run.seeds, lines, strict=True))))
+        _, wishes = _requests(run, dict(zip(run.rows, lines, strict=True)))
+        for each, wish in zip(restored, wishes, strict=True):
+            state = core.clients.replicate(first.mesh, jax.tree.map(jnp.array, each.state['algorithm']))
+            stops = wish and each.round < group.config.rounds
+            rows.append(Parked(each.round, state, each.state['frequency'], stops))
+        records += lines
+    start = min((row.round for row in rows if not row.stopped), default=max(row.round for row in rows))
+    parked = {r: row for r, row in enumerate(rows) if row.stopped or row.round > start}
+    some = next(row for row in rows if row.round == start)  # what is computed in the place of those that are parked
+    counted = [some if r in parked else row for r, row in enumerate(rows)]
+    state = driver.stack([row.state for row in counted])
+    controllers = [row.controller for row in counted]
     checksums = list(map(metrics.chained, records))
-    state = driver.stack(states)
     return LoopState(start, state, controllers, records, checksums, parked), lambda: state
 
 
-def _requests(run: Run, records: Sequence[metrics.Records], signum: int = 0) -> tuple[int, list[bool]]:
-    """Agrees with the other processes: a signal that one has received, and which trials stop, [R].
+def _requests(run: Run, records: Mapping[int, metrics.Records], signum: int = 0) -> tuple[int, list[bool]]:
+    """Agrees with the other processes: a signal that one has received, and which trials of a run stop.
 
-    These are those whose last line in `records` has an evaluation, and that callbacks wish to stop.
+    These are those whose last line in `records`, by index, has an evaluation, and that callbacks wish to stop.
     """
     key = run.trials[0].headline.key
-    wishes = [seed in run.wishes and key in lines[-1] for seed, lines in zip(run.seeds, records, strict=True)]
+    wishes = [seed in run.wishes and key in records[r][-1] for r, seed in run.by_row.items()]
     signum, *stops = hosts.largest([signum, *wishes])
     return signum, list(map(bool, stops))
 
 
 @machine.gc_paused()
-def _compile(run: Run, progress: LoopState, upcoming: RoundInputs, initial: Callable[[], Any]) -> Programs:
+def _compile(group: Group, progress: LoopState, upcoming: RoundInputs, initial: Callable[[], Any]) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
-    driver, config, trials, first = run.driver, run.config, run.trials, run.trials[0]
+    driver, config, trials, first = group.driver, group.config, group.trials, group.trials[0]
     jit = compile_with(config)
     seconds: dict[str, float] = {}
-    with _compiling('round', seconds, run):
+    with _compiling('round', seconds, group):
         arguments = driver.arguments(progress.state, progress.controllers, upcoming)
         lowered = jit(driver.round, donate_argnums=1).lower(*arguments)
         with ThreadPoolExecutor(1) as beside:  # XLA releases the GIL
@@ -387,7 +498,7 @@ def _compile(run: Run, progress: LoopState, upcoming: RoundInputs, initial: Call
     initial()  # first: if the state alone is too large, other keys help
     with hosts.together():
         memory.check('compiled round', round_, config)
-    with _compiling('evaluation', seconds, run):
+    with _compiling('evaluation', seconds, group):
         images = evaluation.evaluated(trials)
         evaluate = evaluation.build_evaluate(trials, images)
         trivial_scores = evaluation.trivial_scores(trials, images)
@@ -400,18 +511,18 @@ def _compile(run: Run, progress: LoopState, upcoming: RoundInputs, initial: Call
 
 
 @contextmanager
-def _compiling(program: str, seconds: dict[str, float], run: Run) -> Iterator[None]:
+def _compiling(program: str, seconds: dict[str, float], group: Group) -> Iterator[None]:
     """Reports a compilation and records its duration in seconds."""
-    run.emit(events.Compiling(program))
+    group.emit(events.Compiling(program))
     start = time.monotonic()
     with machine.count_compilations() as programs:
         yield
     seconds[program] = time.monotonic() - start
-    run.emit(events.Compiled(program, seconds[program], cached=programs['cache_hits'] > 0))
+    group.emit(events.Compiled(program, seconds[program], cached=programs['cache_hits'] > 0))
 
 
 def _report(
-    run: Run,
+    group: Group,
     programs: Programs,
     progress: LoopState,
     state: Any,
@@ -421,12 +532,16 @@ def _report(
     seconds: float,
 ) -> LoopState:
     """Checks, evaluates and reports the round after `progress`; `controllers`, `measured` and `clients` are [R]."""
-    config, trials, number, counted = run.config, run.trials, progress.round + 1, progress.counted
+    config, trials, number, counted = group.config, group.trials, progress.round + 1, progress.counted
     k_s = [int(controller.k_s) for controller in progress.controllers]
-    for r in counted:
-        checks.check_losses(*run.places[r], number, measured[r], clients[r])
+    states = functools.cache(lambda: group.driver.split(state))
+    for run in group.runs:
+        with _diverging(group, run):
+            for r in _of(run, counted):
+                checks.check_losses(*run.place(r), number, measured[r], clients[r])
+    progress = _without_diverged(group, progress, number, states, controllers)
+    counted = progress.counted
 
-    states = functools.cache(lambda: run.driver.split(state))
     last = number == config.rounds
     diagnose = programs.diagnose if last or number % (config.diagnostics_every or 1) == 0 else None
     scores: list[evaluation.Scores] = [{} for _ in trials]
@@ -436,8 +551,9 @@ def _report(
             if programs.global_loss:
                 measured[r][tasks.GLOBAL_LOSS] = np.float32(programs.global_loss[r](states()[r]))
     if diagnose:
-        arrays = {run.seeds[r]: diagnose(trials[r], states()[r], number, k_s[r]) for r in counted}
-        run.emit(events.Diagnosed(number, arrays))
+        for run in group.runs:
+            own = {run.by_row[r]: diagnose(trials[r], states()[r], number, k_s[r]) for r in _of(run, counted)}
+            run.emit(events.Diagnosed(number, own))
 
     images = sum(map(inputs.images_per_round, trials, clients, k_s, measured))
     records, checksums = progress.records, [*progress.checksums]
@@ -448,68 +564,115 @@ def _report(
         checksums[r] = metrics.chain(checksums[r], record)
     progress = progress._replace(round=number, state=state, controllers=controllers, checksums=checksums)
 
-    def save(seed: int, name: str) -> None:
-        r = run.seeds.index(seed)
+    def save(run: Run, seed: int, name: str) -> None:
+        r = run.first + run.seeds.index(seed)
         if run.folder:
-            run.folder.save(name, number, {r: progress.tree(r, states())}, checksums, 1)
+            run.folder.save(name, number, {r - run.first: progress.tree(r, states())}, checksums[run.first :], 1)
 
-    lines = {run.seeds[r]: records[r] for r in counted}
-    run.emit(events.RoundDone(number, lines, lambda seed: states()[run.seeds.index(seed)], save))
+    for run in group.runs:
+        if lines := {run.by_row[r]: records[r] for r in _of(run, counted)}:
+            of_seed = partial(lambda run, seed: states()[run.first + run.seeds.index(seed)], run)
+            run.emit(events.RoundDone(number, lines, of_seed, partial(save, run)))
     return progress
 
 
-def _save(run: Run, programs: Programs, progress: LoopState, request: interrupt.Request) -> LoopState:
+def _of(run: Run, rows: Sequence[int]) -> list[int]:
+    """Returns those of the rows that are the run's."""
+    return [r for r in rows if r in run.rows]
+
+
+@contextmanager
+def _diverging(group: Group, run: Run) -> Iterator[None]:
+    """Keeps the error of a run that diverges beside others."""
+    try:
+        yield
+    except Diverged as error:
+        if len(group.runs) == 1:
+            raise
+        run.error.append(error)
+        warn(f'{run.title}{error}')
+
+
+def _without_diverged(
+    group: Group,
+    progress: LoopState,
+    number: int,
+    states: Callable[[], Sequence[Any]],
+    controllers: Sequence[frequency.FrequencyState],
+) -> LoopState:
+    """Parks the trials of runs that have diverged in round `number`."""
+    rows = [r for run in group.runs if run.error for r in _of(run, progress.counted)]
+    if not rows:
+        return progress
+    new = {r: Parked(number, states()[r], controllers[r], True) for r in rows}
+    return progress._replace(parked={**progress.parked, **new})
+
+
+def _save(group: Group, programs: Programs, progress: LoopState, request: interrupt.Request) -> LoopState:
     """Saves the state if it is due or something is to stop, and parks the trials that stop early.
 
     Raises:
       Stopped: on a request to stop before the last round.
     """
-    config, folder, number = run.config, run.folder, progress.round
-    last, counted = number == config.rounds, progress.counted
-    signum, wishes = (0, []) if last else _requests(run, progress.records, request.signum)
-    stopping = [r for r in counted if wishes and wishes[r]]
+    config, number = group.config, progress.round
+    last, signum, stopping = number == config.rounds, 0, list[int]()
+    for run in group.runs if not last else ():
+        if rows := _of(run, progress.counted):
+            signum, wishes = _requests(run, dict(enumerate(progress.records)), request.signum)
+            stopping += [r for r in rows if wishes[r - run.first]]
     if last or signum or stopping or number % config.checkpoint_every == 0:
-        states = run.driver.split(progress.state)
-        for r in counted:
-            checks.check_weights(*run.places[r], number, states[r])
-        if folder:
-            trees = {r: progress.tree(r, states) for r in counted}
-            hosts.on_first(
-                lambda: folder.save('checkpoints', number, trees, progress.checksums, config.checkpoints_kept)
-            )
+        states = group.driver.split(progress.state)
+        for run in group.runs:
+            with _diverging(group, run):
+                for r in _of(run, progress.counted):
+                    checks.check_weights(*run.place(r), number, states[r])
+        progress = _without_diverged(group, progress, number, lambda: states, progress.controllers)
+        for run in group.runs:
+            trees = {r - run.first: progress.tree(r, states) for r in _of(run, progress.counted)}
+            if run.folder and trees:
+                own = progress.checksums[run.first :]
+                save = partial(run.folder.save, 'checkpoints', number, trees, own, config.checkpoints_kept)
+                hosts.on_first(save)
     if signum:
-        advice = 'the same command resumes from there' if folder else 'nothing is saved without a folder'
+        folders = any(run.folder for run in group.runs)
+        advice = 'the same command resumes from there' if folders else 'nothing is saved without a folder'
         raise interrupt.Stopped(f'stopped after round {number}; {advice}', signum)
     if stopping:
         new = {r: Parked(number, states[r], progress.controllers[r], True) for r in stopping}
         progress = progress._replace(parked={**progress.parked, **new})
-        if folder and progress.goes_on(config.rounds):  # else all summaries are about to be written
-            folder.write_summaries({r: _summarize_trial(run, programs, progress, r) for r in stopping})
-    return _take_back(run, progress)
+        for run in group.runs:
+            if run.folder and progress.goes_on(config.rounds):  # else all summaries are about to be written
+                of_trials = {r - run.first: _summarize_trial(run, programs, progress, r) for r in _of(run, stopping)}
+                run.folder.write_summaries(of_trials)
+    return _take_back(group, progress)
 
 
-def _take_back(run: Run, progress: LoopState) -> LoopState:
+def _take_back(group: Group, progress: LoopState) -> LoopState:
     """Counts trials again that have resumed from the round that the others have reached now."""
     back = {r: each for r, each in progress.parked.items() if not each.stopped and each.round == progress.round}
     if not back:
         return progress
-    states, controllers = run.driver.split(progress.state), [*progress.controllers]
+    states, controllers = group.driver.split(progress.state), [*progress.controllers]
     for r, each in back.items():
         states[r], controllers[r] = each.state, each.controller
     parked = {r: each for r, each in progress.parked.items() if r not in back}
-    return progress._replace(state=run.driver.stack(states), controllers=controllers, parked=parked)
+    return progress._replace(state=group.driver.stack(states), controllers=controllers, parked=parked)
 
 
 def _summarize_trial(run: Run, programs: Programs, progress: LoopState, r: int) -> dict[str, Any]:
     """Returns the summary of a trial, in process 0."""
     values = progress.records[r], progress.checksums[r], programs.trivial_scores[r], programs.seconds
-    stopped = run.wishes[run.seeds[r]] if r in progress.parked and progress.parked[r].stopped else ''
-    return file_io.seal(metrics.summarize_trial(run.trials[r], *values, len(run.trials), stopped))
+    stopped = run.wishes[run.by_row[r]] if r in progress.parked and progress.parked[r].stopped else ''
+    return file_io.seal(metrics.summarize_trial(run.trials[r - run.first], *values, len(run.trials), stopped))
 
 
-def _summarize(run: Run, programs: Programs, progress: LoopState) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
-    """Returns the summary of every trial and that of the run; with a single trial, they are the same."""
-    summaries = {r: _summarize_trial(run, programs, progress, r) for r in range(len(run.trials))}
+def _summarize(
+    group: Group, run: Run, programs: Programs, progress: LoopState
+) -> tuple[dict[int, dict[str, Any]], dict[str, Any]]:
+    """Returns the summary of every trial of a run and that of the run; with a single trial, they are the same."""
+    if run.error:
+        return {}, {}
+    summaries = {r - run.first: _summarize_trial(run, programs, progress, r) for r in run.rows}
     if not run.config.seeds:
         return summaries, summaries[0]
-    return summaries, file_io.seal(metrics.summarize_trials(run.config, run.driver.map, list(summaries.values())))
+    return summaries, file_io.seal(metrics.summarize_trials(run.config, group.driver.map, list(summaries.values())))

@@ -21,6 +21,10 @@ _REMEDIES = {  # part of `Memory`: what messages call it, and the keys that help
 }
 
 
+class TooLarge(UserError):
+    """A program does not fit into memory."""
+
+
 class Memory(NamedTuple):
     """Bytes that a program needs on one device."""
 
@@ -49,7 +53,7 @@ def check(program: str, compiled: Any, config: ConfigDict) -> None:
       config: configuration, resolved.
 
     Raises:
-      UserError: the program certainly does not fit.
+      TooLarge: the program certainly does not fit.
     """
     place, limit, sharing = 'the device', machine.device_memory(), 1
     if machine.platform() == 'cpu':  # its devices share the memory of the machine
@@ -59,7 +63,7 @@ def check(program: str, compiled: Any, config: ConfigDict) -> None:
     need, largest = sum(parts.values()), max(parts, key=lambda name: parts[name])
     if limit and need > limit:
         what, remedy = _REMEDIES[largest]
-        raise UserError(
+        raise TooLarge(
             f'the {program} needs {size(need)} of memory (most of it, {size(parts[largest])}, for {what}), but {place} '
             f'has {size(limit)}; use {remedy}'
         )

@@ -106,7 +106,7 @@ def test_processes_compare_configurations_settings_and_versions(monkeypatch):
     def compared(**changes):
         seen = {}
         monkeypatch.setattr(hosts, 'check_same', lambda what, values: seen.update({what: values}))
-        loop._build_trials(config_lib.resolve(runs.config(**changes)), None, None)
+        loop._build_trials([config_lib.resolve(runs.config(**changes))], [None], None)
         return seen
 
     def different(other):
