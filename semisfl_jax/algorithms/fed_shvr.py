@@ -199,7 +199,7 @@ def sharpened_rows(hparams: core.HParams, received: Array, logits: Array, risen:
     if hparams.pseudo_labels == 'none':  # only the confidence penalty needs no label
         return confidence
     alpha0, alpha1 = options.alpha0 * risen, options.alpha1
-    targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if alpha1 else jnp.inf)
+    targets = sharpen(received, jnp.asarray(alpha0) / alpha1 if core.nonzero(alpha1) else jnp.inf)
     rows = -alpha0 * jnp.sum(targets * jax.nn.log_softmax(logits), axis=-1)
     return rows + alpha1 * divergence_from_uniform(targets) + confidence
 

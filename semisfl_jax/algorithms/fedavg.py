@@ -52,7 +52,7 @@ def fedavg(
             batch = core.read(federation, inputs, t)
             labeler = {'pseudo_label': state.student, 'mean_teacher': teacher}.get(kind, student)
             value, aux = objective(parameters, student, labeler, batch, rng.fold(inputs.key, t), state.round)
-            if prox:
+            if core.nonzero(prox):
                 value = value + 0.5 * prox * trees.squared_distance(parameters, start)
             return value, aux
 

@@ -166,7 +166,7 @@ def train_client(
     else:
         both, batch_stats, momentum, means, counts = jax.lax.cond(due, lambda: train(choose()), lambda: train(None))
     uploaded, received = upload(parts, both, batch_stats), sent_out(parts, state)
-    if options.delta_threshold:
+    if core.nonzero(options.delta_threshold):
         for name, smallest in {'psi': options.l1_threshold, 'sigma': 0.0}.items():
             if name in uploaded:
                 uploaded[name], means[f'{name}_sent'] = only_changes(

@@ -11,7 +11,7 @@ from etils import epy as _epy
 with _epy.lazy_api_imports(globals()):
     from semisfl_jax.core import clients, cross_entity, state, teacher, types
     from semisfl_jax.core.cross_entity import Labeler, WeakViews, build_cross_entity, count_confident, reaches
-    from semisfl_jax.core.hparams import HParams, learning_rate, optimizer, plain_steps
+    from semisfl_jax.core.hparams import HParams, learning_rate, nonzero, optimizer, plain_steps
     from semisfl_jax.core.local import (
         Batch,
         ClientInput,

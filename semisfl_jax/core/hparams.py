@@ -213,7 +213,7 @@ def optimizer(hparams: HParams, lr: Array) -> optax.GradientTransformation:
         else optax.sgd(lr, momentum=hparams.momentum if nonzero(hparams.momentum) else None, nesterov=hparams.nesterov)
     )
     # Leave out what would only multiply by zero: infinities forbid XLA to drop it.
-    clip = (optax.clip_by_global_norm(hparams.clip_norm),) if hparams.clip_norm else ()
+    clip = (optax.clip_by_global_norm(hparams.clip_norm),) if nonzero(hparams.clip_norm) else ()
     decay = (optax.add_decayed_weights(hparams.weight_decay),) if nonzero(hparams.weight_decay) else ()
     return optax.chain(*clip, *decay, step)
 

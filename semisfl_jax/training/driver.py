@@ -67,7 +67,7 @@ class Driver:
         if len(trials) > 1:
             self.map, mapped = core.clients.trial_map(trial_map)
             self._mesh = core.clients.make_mesh(devices)
-            self.round = build_round(partial(_round, first, varied), mapped, self._mesh)
+            self.round = build_round(partial(compute_round, first, varied), mapped, self._mesh)
         self.key = self.stack([trial.key for trial in trials])
         self._values = [self.stack([np.float32(keys.flat(trial.config)[key]) for trial in trials]) for key in varied]
 
@@ -164,7 +164,7 @@ class Driver:
         return after, metrics
 
 
-def _round(experiment: Experiment, varied: Sequence[str], *arguments: Any) -> tuple[Any, Metrics]:
+def compute_round(experiment: Experiment, varied: Sequence[str], *arguments: Any) -> tuple[Any, Metrics]:
     """Computes `Algorithm.round`, whose arguments the values of `varied` keys follow."""
     if not varied:
         return experiment.algorithm.round(*arguments)

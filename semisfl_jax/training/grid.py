@@ -136,7 +136,7 @@ def programs(cells: Sequence[Cell]) -> list[list[Cell]]:
     groups: dict[Any, list[Cell]] = {}
     for cell in cells:
         flat = config_lib.flatten(cell.config)
-        numbers = {key for key in cell.values if _is_number(key, cell.config)}
+        numbers = {key for key in cell.values if is_number(key, cell.config)}
         constant = {key: value != 0 if key in numbers else value for key, value in flat.items()}
         own = cell.title if cell.config.diagnostics_every else ''  # their programs have constants
         groups.setdefault(json.dumps([own, constant], sort_keys=True), []).append(cell)
@@ -149,7 +149,8 @@ def varied(cells: Sequence[Cell]) -> list[str]:
     return [key for key in first if any(cell.values[key] != first[key] for cell in cells)]
 
 
-def _is_number(key: str, config: ConfigDict) -> bool:
+def is_number(key: str, config: ConfigDict) -> bool:
+    """Tells whether a key is a number that the round of the configured method computes with."""
     own = key in hparams.KEYS or key.startswith(f'{algorithms.get(config.algorithm).option_group}.')
     return own and keys.types(config)[key] is float
 

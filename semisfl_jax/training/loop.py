@@ -89,9 +89,10 @@ def train(
       dataset: data in memory, from `data.from_arrays`, in place of those that `config.data` names. `data.name` and, if
         they have clients, `federation.partition` and `num_clients` follow. Resuming takes the same data again.
       bar: whether to show a progress bar, in a terminal or notebook.
-      grid: values by dotted key, {'lr': (0.01, 0.02), 'threshold': (0.9, 0.95)}, for a run of every choice of them, in
-        turn. Each has a folder of its own in `folder`. The same callbacks serve all, and each run begins with a new
-        `Described`. Several values of `seed` are the seeds of each run.
+      grid: values by dotted key, {'lr': (0.01, 0.02), 'threshold': (0.9, 0.95)}, for a run of every choice of them.
+        Each has a folder of its own in `folder`. Those that differ in numbers of a round alone are one program. With
+        callbacks, which serve all, they are trained in turn, and each begins with a new `Described`. Several values of
+        `seed` are the seeds of each run.
 
     Returns:
       The result; if an earlier call finished the run, it is read from `folder`. With a grid the results by their

@@ -1,14 +1,17 @@
 """Cells of a grid, what cannot be one, and the results of a grid in Python."""
 
 import itertools
+from functools import partial
 
+import jax
 import numpy as np
 import pytest
 
 import semisfl_jax as sfl
 from semisfl_jax import config as config_lib
 from semisfl_jax.base.errors import Diverged, UserError
-from semisfl_jax.training import grid
+from semisfl_jax.config import keys
+from semisfl_jax.training import driver, experiment, grid, memory, shapes
 from tests.helpers import runs
 from tests.training.test_loop import CHEAP, check_same, config, equal
 
@@ -74,12 +77,16 @@ def result(score):
 
 
 def test_a_cell_that_fails_is_named_and_the_others_go_on(caplog, tmp_path):
-    def train(cell, home):
+    def train(group, homes):
+        (cell,) = group
         if cell.key == (0.02, 1):
             raise Diverged('loss is nan')
-        return result(cell.values['lr'])
+        return [result(cell.values['lr'])]
 
-    results = grid.run(cells({'lr': (0.01, 0.02), 'k_u': (1, 2)}), None, train)
+    def alone(**axes):
+        return [[cell] for cell in cells(axes)]
+
+    results = grid.run(alone(lr=(0.01, 0.02), k_u=(1, 2)), None, train)
     assert caplog.messages == ['lr=0.02, k_u=1: loss is nan']
     assert list(results) == [(0.01, 1), (0.01, 2), (0.02, 2)]
     with pytest.raises(Diverged, match='loss is nan'):
@@ -94,24 +101,127 @@ def test_a_cell_that_fails_is_named_and_the_others_go_on(caplog, tmp_path):
         '0.02    2   2.00%         2.00%  2.00%       4',
         'lr=0.02, k_u=1: loss is nan',
     ]
-    of_folders = grid.run(cells({'lr': (0.01,)}), tmp_path, train)  # which are read when they are asked for
+    of_folders = grid.run(alone(lr=(0.01,)), tmp_path, train)  # which are read when they are asked for
     assert of_folders[0.01]._homes == [tmp_path / config_lib.run_name(of_folders.cells[0].config, 'digits')]
     with pytest.raises(Diverged):  # nothing to return
-        grid.run(cells({'lr': (0.02,), 'k_u': (1,)}), None, train)
+        grid.run(alone(lr=(0.02,), k_u=(1,)), None, train)
+
+
+def test_cells_that_differ_in_numbers_of_a_round_are_one_program():
+    made = grid.programs(cells({'lr': (0.1, 0.2), 'k_u': (1, 2), 'clustering_weight': (0.0, 0.5, 1.0)}))
+    lr, weights = (0.1, 0.2), (0.5, 1.0)
+    assert [[cell.key for cell in group] for group in made] == [
+        [(rate, k_u, weight) for rate in lr for weight in some] for k_u in (1, 2) for some in ((0.0,), weights)
+    ]
+    assert [grid.varied(group) for group in made] == [['lr'], ['lr', 'clustering_weight']] * 2
+    for own in {'diagnostics_every': 1}, {}:  # the arrays of diagnostics come from programs with constants
+        groups = grid.programs(cells({'lr': (0.1, 0.2), 'prior.decay': (0.5, 0.9)}, algorithm='semisfl_prior', **own))
+        assert len(groups) == (4 if own else 1)
+
+
+def shapes_the_program():
+    jax.jit(lambda number: 0.0 if number else 1.0)(0.5)
+
+
+def is_too_large():
+    raise memory.TooLarge('of memory')
+
+
+@pytest.mark.parametrize(
+    ('fail', 'sizes', 'said'),
+    [(shapes_the_program, [4, 1, 1, 1, 1], 'lr shapes the program; 4 runs'), (is_too_large, [4, 2, 1, 1, 2, 1, 1], '')],
+)
+def test_what_is_no_program_is_trained_in_parts(fail, sizes, said, caplog):
+    tried = []
+
+    def train(group, homes):
+        tried.append(len(group))
+        if len(group) > 1:
+            fail()
+        return [result(group[0].values['lr'])]
+
+    (group,) = grid.programs(cells({'lr': (0.1, 0.2, 0.3, 0.4)}))
+    assert list(grid.run([group], None, train)) == [0.1, 0.2, 0.3, 0.4]
+    assert tried == sizes
+    assert said in caplog.text
+
+
+def check_alone(folder, made, alone):
+    """All files of a cell are those of the run alone, but for seconds."""
+    home = folder / config_lib.run_name(made.config, 'digits')
+    for name in ['seed_0', 'seed_1'] if made.config.seeds else ['']:
+        assert runs.lines(home / name) == runs.lines(alone / name)
+        for file in 'config.json', 'began.json', 'partition.npz':
+            assert (home / name / file).read_bytes() == (alone / name / file).read_bytes()
+
+
+def test_each_run_of_a_program_is_the_run_alone(tmp_path):
+    axes = {'lr': (0.1, 0.02), 'seed': (0, 1)}
+    results = sfl.train(CHEAP, tmp_path / 'grid', grid=axes)
+    alone = sfl.train(config(algorithm='supervised_only', rounds=2, lr=0.02, seeds=(0, 1)), tmp_path / 'alone')
+    check_alone(tmp_path / 'grid', results.cells[1], tmp_path / 'alone')
+    assert all(equal(ours, theirs) for ours, theirs in zip(results[0.02].state, alone.state, strict=True))
+    again = sfl.train(CHEAP, tmp_path / 'grid', grid=axes)
+    check_same(again[0.1], results[0.1])
 
 
 @pytest.mark.slow
-def test_each_run_of_a_grid_is_the_run_alone(tmp_path):
-    reported, axes = [], {'lr': (0.1, 0.02), 'seed': (0, 1)}
-    results = sfl.train(CHEAP, tmp_path / 'grid', [reported.append], grid=axes)
-    assert [type(event).__name__ for event in reported].count('Described') == 2
-    alone = sfl.train(config(algorithm='supervised_only', rounds=2, lr=0.02, seeds=(0, 1)), tmp_path / 'alone')
-    folder = tmp_path / 'grid' / config_lib.run_name(results.cells[1].config, 'digits')
-    for seed in 'seed_0', 'seed_1':
-        assert runs.lines(folder / seed) == runs.lines(tmp_path / 'alone' / seed)
-        for name in 'config.json', 'began.json', 'partition.npz':
-            assert (folder / seed / name).read_bytes() == (tmp_path / 'alone' / seed / name).read_bytes()
-    assert all(equal(ours, theirs) for ours, theirs in zip(results[0.02].state, alone.state, strict=True))
-    again = sfl.train(CHEAP, tmp_path / 'grid', [reported.append], grid=axes)
-    assert [type(event).__name__ for event in reported].count('Described') == 2
-    check_same(again[0.1], results[0.1])
+def test_a_program_goes_on_where_its_runs_were_and_without_one_that_diverges(tmp_path, caplog):
+    """Of three learning rates, one run was killed after its second round, and one diverges in its first."""
+
+    def die(event):
+        if isinstance(event, sfl.events.RoundDone) and event.round == 2:
+            raise RuntimeError('killed')
+
+    started, axes = config(checkpoint_every=1, rounds=4), {'lr': (0.1, 0.02, 1e30)}
+    made = cells(axes, **{**runs.TINY, 'checkpoint_every': 1, 'rounds': 4})
+    home = tmp_path / 'grid' / config_lib.run_name(made[1].config, 'digits')
+    with pytest.raises(RuntimeError, match='killed'):
+        sfl.train(config(checkpoint_every=1, rounds=4, lr=0.02), home, [die])
+    results = sfl.train(started, tmp_path / 'grid', grid=axes)
+    assert isinstance(results.failed[1e30], Diverged)
+    assert [line for line in caplog.messages if line.startswith('lr=1e+30: ')]
+    for cell in made[:2]:
+        sfl.train(config(checkpoint_every=1, rounds=4, lr=cell.key), tmp_path / str(cell.key))
+        check_alone(tmp_path / 'grid', cell, tmp_path / str(cell.key))
+
+
+@pytest.mark.slow
+def test_a_program_on_all_of_its_runs_at_once_agrees_up_to_rounding(tmp_path):
+    results = sfl.train(
+        config(rounds=2, **{'parallel.trials': 'vmap'}), grid={'lr': (0.1, 0.02), 'temperature': (0.1, 0.3)}
+    )
+    for (lr, temperature), ours in results.items():
+        alone = sfl.train(config(rounds=2, lr=lr, temperature=temperature))
+        np.testing.assert_allclose(ours.metrics['loss_supervised'], alone.metrics['loss_supervised'], rtol=2e-4)
+
+
+def test_with_callbacks_the_runs_are_trained_in_turn(tmp_path):
+    reported = []
+    sfl.train(CHEAP, tmp_path, [reported.append], grid={'lr': (0.1, 0.02)})
+    kinds = [type(event).__name__ for event in reported]
+    assert kinds.count('Described') == 2
+    assert kinds.index('Ended') < len(kinds) - 1 - kinds[::-1].index('Described')
+
+
+# Of these, Python's own logarithm is taken
+OF_PYTHON = {'mfed.growth', 'mfed.max_weight', 'mfed.weight'}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('name', sorted(sfl.algorithms.METHODS))
+def test_every_number_of_a_round_can_vary(name):
+    dense = name in ('m_fed', 'mfed_fl', 'mfed_local')
+    changes = {'algorithm': name, **({'data.client_labels': 40, 'k_s': 0} if name in ('splitfed', 'feddure') else {})}
+    changes |= {'weight_decay': 1e-4, **({'data.fake': True, 'setting': 'harmonized'} if dense else {})}
+    made = sfl.get_config('digit_scenes' if dense else 'digits', changes)
+    config_lib.check(made)
+    built = experiment.build(config_lib.resolve(made))
+    numbers = [key for key in keys.flat(built.config) if grid.is_number(key, built.config) and key not in OF_PYTHON]
+    assert {'lr', 'momentum', 'weight_decay'} < {*numbers}
+    arguments = shapes.round_arguments(built, jax.devices()[0])
+    values = [jax.ShapeDtypeStruct((), np.float32) for _ in numbers]
+    state, _ = jax.eval_shape(partial(driver.compute_round, built, numbers), *arguments, *values)
+    assert jax.tree.map(lambda x: (x.shape, x.dtype), state) == jax.tree.map(
+        lambda x: (x.shape, x.dtype), built.state_shapes
+    )
