@@ -282,7 +282,7 @@ def test_clients_that_are_certain_never_to_train_are_told_before_it(said, tmp_pa
         lost = [f'{number},{client},0' for number in range(1, 5) for client in range(10)]
         (tmp_path / 'trace.csv').write_text('\n'.join(['round,client,done', *lost]))
         changes = {'failures__trace': str(tmp_path / 'trace.csv')}
-    monkeypatch.setattr(loop, '_train', lambda *_: None)
+    monkeypatch.setattr(loop, '_train', lambda *_: [None])
     config = runs.config(**changes)
     loop.train(config)
     (message,) = caplog.messages
