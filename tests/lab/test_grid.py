@@ -85,6 +85,7 @@ print(*test_grid.make(Path(sys.argv[1]), Path(sys.argv[2])), sep='\\n')
 """
 
 
+@pytest.mark.slow
 def test_killed_it_is_finished_by_the_same_command_and_two_divide_it(tmp_path):
     program = studies_toy.launcher(tmp_path)
     killed = studies_toy.start(tmp_path, '-c', START, program, TOY_SLEEP='0.2')

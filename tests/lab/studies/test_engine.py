@@ -167,6 +167,7 @@ def test_a_run_that_another_study_began_a_moment_earlier_is_no_failure(tmp_path,
     assert 'failed' not in (folder / 'report.md').read_text()
 
 
+@pytest.mark.slow
 def test_the_same_command_three_times_divides_the_runs(tmp_path):
     """Each run is started once, by one of them; all end with the whole report, and no log has another's error."""
     _, expected = make(tmp_path, 'whole')
