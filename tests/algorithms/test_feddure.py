@@ -90,6 +90,7 @@ def test_rows_are_counted_by_what_is_known_of_their_label():
     assert found == {'mask_rate': 0.75, 'pseudo_label_accuracy': 0.5} | weights
 
 
+@pytest.mark.slow
 def test_weights_by_visit_are_those_of_a_round_of_the_clients_alone():
     """Clients 2 and 4 for the fourth and the seventh time, which are of one group; 1 for the first time."""
     run, state, _ = start()

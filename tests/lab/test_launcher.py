@@ -35,6 +35,7 @@ def test_jobs_make_the_runs_of_a_study_and_of_a_sweep(tmp_path, monkeypatch, toy
         assert [line.split()[0] for line in said if line.startswith('[')] == [f'[{n}/4]' for n in range(1, 5)]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_in_a_job_is_in_the_report(tmp_path, monkeypatch):
     study, root, program = studies_toy.study(), str(tmp_path / 'root'), studies_toy.launcher(tmp_path)
     monkeypatch.setenv('TOY_FAILS', 'fedswitch')

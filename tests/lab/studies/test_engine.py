@@ -185,6 +185,7 @@ def test_the_same_command_three_times_divides_the_runs(tmp_path):
         assert (root / 'toy-smoke' / name).read_bytes() == (expected / name).read_bytes()
 
 
+@pytest.mark.slow
 def test_who_is_killed_leaves_its_claim_to_its_run(tmp_path):
     """So that nobody begins the run that still compiles."""
     names = [job.name for job in studies_words.jobs(studies_toy.study())]

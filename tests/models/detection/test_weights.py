@@ -13,6 +13,7 @@ from tests.helpers.detection import torchvision
 IMAGE = 64, 96
 
 
+@pytest.mark.slow
 def test_a_name_for_each_parameter():
     """As in torchvision's state dict of today."""
     maps = [jax.ShapeDtypeStruct((1, side, side, 3), np.float32) for side in (16, 8)]
