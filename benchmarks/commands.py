@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 import sys
@@ -50,6 +51,12 @@ def _check(argv: list[str]) -> None:
 def markdown(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table as Markdown."""
     return '\n'.join(f'| {" | ".join(cells)} |' for cells in (titles, ['---'] * len(titles), *rows))
+
+
+def require_torch() -> None:
+    """Raises UserError where PyTorch, which is to be measured, is not installed."""
+    if importlib.util.find_spec('torch') is None:
+        raise UserError("torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
 
 
 def folder(out: str) -> Path:

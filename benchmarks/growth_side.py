@@ -101,7 +101,7 @@ def prepare(config: ConfigDict, experiments: list[Experiment], same: Rounds | No
     if same:
         program, seconds = same.program, same.compile_s
     else:
-        program, seconds = programs.compiled(driver.round, config, driver.key, state, *upcoming[:2], k_s)
+        program, seconds = programs.compiled(driver.round(), config, driver.key, state, *upcoming[:2], k_s)
 
     def run() -> float:
         nonlocal state, upcoming

@@ -15,10 +15,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import platform
-import statistics
 import sys
 from pathlib import Path
 
@@ -27,14 +25,12 @@ from absl import flags
 from benchmarks import commands, processes, report
 from benchmarks.arithmetic import FORWARD
 from benchmarks.processes import Remote
-from benchmarks.sides import SIDES, Case
-from semisfl_jax.base.errors import UserError
+from benchmarks.sides import SIDES, Case, fastest_mode
 from semisfl_jax.base.machine import PRECISIONS
 from semisfl_jax.core.clients import CLIENT_MAPS
 from semisfl_jax.models import CONVOLUTIONS
 
 TASKS = ('iteration', 'round')
-TRIALS = 2  # of each mode, after a warm-up run
 SIZES = {  # default K_s, K_u and repeats; on a GPU, those of the paper's round
     'cpu': {'cnn': (10, 10, 5), 'alexnet': (2, 2, 3)},
     'gpu': {'cnn': (100, 50, 5), 'alexnet': (100, 50, 3)},
@@ -87,18 +83,11 @@ def measure(case: Case, repeats: int, sides: list[str]) -> dict:
         }
 
 
-def choose_mode(case: Case) -> tuple[str, dict[str, list[float]]]:
-    """The fastest mode of the PyTorch side, and the seconds per iteration of all modes."""
-    with Remote(SIDES['trial'], case) as remote:
-        seconds = {mode: [remote.time(mode) for _ in range(1 + TRIALS)][1:] for mode in remote.facts['modes']}
-    return min(seconds, key=lambda mode: statistics.median(seconds[mode])), seconds
-
-
 def main() -> None:
     values = flags.FLAGS
     sides = ['jax'] if values.no_torch else ['jax', 'torch']
-    if not values.no_torch and importlib.util.find_spec('torch') is None:
-        raise UserError("torch is not installed: pip install -e '.[benchmark]', or measure with --no_torch")
+    if not values.no_torch:
+        commands.require_torch()
     out, sizes = commands.folder(values.out), SIZES[processes.backend()]
     result = {'machine': report.machine(), 'python': platform.python_version(), 'trials_s': {}, 'cases': []}
     try:
@@ -126,7 +115,7 @@ def _measure_model(model: str, sizes: tuple[int, int, int], sides: list[str], re
     )
     if 'torch' in sides:
         print(f'{model}: trying the modes of the PyTorch side …', flush=True)
-        mode, result['trials_s'][model] = choose_mode(case)
+        mode, result['trials_s'][model] = fastest_mode(case)
         case = dataclasses.replace(case, mode=mode)
     for augment in {'both': (False, True), 'on': (True,), 'off': (False,)}[values.augmentation]:
         case = dataclasses.replace(case, augment=augment)

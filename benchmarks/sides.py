@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import os
+import statistics
 
 from benchmarks import arithmetic
-from benchmarks.processes import Side
+from benchmarks.processes import Remote, Side
 
 NUM_LABELED, PER_CLIENT = 1000, 500
 MATRIX = {'cpu': 2048, 'gpu': 8192}  # side of the matrices whose product measures the machine's peak rate
 PRODUCTS = 8  # per measurement
+TRIALS = 2  # of each mode of the PyTorch side, after a warm-up run
 
 
 @dataclasses.dataclass(frozen=True)
@@ -146,7 +148,8 @@ def _torch_rounds(case: Case, mode: str):
     torch.backends.cudnn.benchmark = True
     generator = np.random.default_rng(0)
     count = NUM_LABELED + PER_CLIENT * case.clients
-    images = generator.integers(0, 256, (count, 32, 32, 3), np.uint8)
+    shape = (8, 8, 1) if case.model == 'small_cnn' else (32, 32, 3)
+    images = generator.integers(0, 256, (count, *shape), np.uint8)
     options = Options(
         model=case.model,
         clients=case.clients,
@@ -159,6 +162,13 @@ def _torch_rounds(case: Case, mode: str):
         supervised_views='weak' if case.model == 'cnn' else 'strong',
     )
     return Rounds(options, images, generator.integers(0, 10, count), NUM_LABELED, mode)
+
+
+def fastest_mode(case: Case) -> tuple[str, dict[str, list[float]]]:
+    """The fastest mode of the PyTorch side, and the seconds per iteration of all modes."""
+    with Remote(trial_side, case) as remote:
+        seconds = {mode: [remote.time(mode) for _ in range(1 + TRIALS)][1:] for mode in remote.facts['modes']}
+    return min(seconds, key=lambda mode: statistics.median(seconds[mode])), seconds
 
 
 SIDES = {'jax': jax_side, 'torch': torch_side, 'trial': trial_side}

@@ -29,7 +29,7 @@ MODES = ('loop', 'loop, channels last', 'vmap')
 class Options:
     """Names and values as in a configuration."""
 
-    model: str = 'cnn'  # 'cnn' | 'alexnet'
+    model: str = 'cnn'  # 'small_cnn' | 'cnn' | 'alexnet'
     clients: int = 10
     k_s: int = 100
     k_u: int = 50
@@ -50,13 +50,17 @@ class Options:
 
 
 def networks(name: str, dropout: float = 0.5, classes: int = 10, width: int = 128) -> nn.ModuleList:
-    """Bottom, top and projection head for images [B, 3, 32, 32]."""
+    """Bottom, top and projection head for images [B, 3, 32, 32], or [B, 1, 8, 8] for the small CNN."""
 
     def conv(inputs: int, outputs: int, kernel: int, padding: int, pool: bool = True) -> list[nn.Module]:
         layers = [nn.Conv2d(inputs, outputs, kernel, padding=padding), nn.ReLU(inplace=True)]
         return [*layers, nn.MaxPool2d(2)] if pool else layers
 
-    if name == 'cnn':
+    if name == 'small_cnn':
+        features = 128
+        bottom = [*conv(1, 16, 3, 1), *conv(16, 32, 3, 1)]
+        top = [nn.Linear(features, 64), nn.ReLU(inplace=True), nn.Linear(64, classes)]
+    elif name == 'cnn':
         features = 1600
         bottom = [*conv(3, 32, 5, 0), *conv(32, 64, 5, 0)]
         top = [nn.Linear(features, 512), nn.ReLU(inplace=True), nn.Linear(512, classes)]

@@ -1,11 +1,13 @@
 """FedAvg of this project beside a loop in PyTorch, Flower, BlazeFL, pfl, FedJAX and fluke, on the CPU.
 
-    python -m benchmarks.peers                            everything; about half an hour on 2 idle cores
+    python -m benchmarks.peers                            cnn and mlp; about half an hour on 2 idle cores
     python -m benchmarks.peers --peers=pytorch,flower --workloads=mlp
+    python -m benchmarks.peers --workloads=pfl_cifar10,blazefl_cnn,blazefl_resnet18 --rounds=4
     python -m benchmarks.peers --quick                    at a fraction of the size, to see that everything runs
 
-The CNN and the MLP of FedAvg's paper on synthetic images of MNIST's shape: the same data, first weights and cohorts for
-all. Every peer gets a virtual environment of its own (--envs; made once, needs a network, 1 to 5 GB each); one that
+The CNN and the MLP of FedAvg's paper on synthetic images of MNIST's shape, and the benchmarks that pfl and BlazeFL have
+of themselves on those of CIFAR-10's, beside their authors and PyTorch alone: the same data, first weights and cohorts
+for all. Every peer gets a virtual environment of its own (--envs; made once, needs a network, 1 to 5 GB each); one that
 cannot be installed is left out with the reason. First all sides train on data whose order does not matter, and one that
 ends on other weights than this project is reported and gets no time. Then they take turns, A B C A B C …, each turn a
 new process, never two at once. Writes peers.json and peers.md.
@@ -30,14 +32,18 @@ from semisfl_jax.base.errors import UserError
 LOGS = 'peers-logs'
 
 flags.DEFINE_list('peers', [peer.name for peer in PEERS], 'beside this project: ' + ', '.join(p.name for p in PEERS))
-flags.DEFINE_list('workloads', list(workloads.NAMES), 'what to measure: ' + ', '.join(workloads.NAMES))
-flags.DEFINE_integer('rounds', 8, 'rounds of a turn; those from the third on count', lower_bound=3)
+flags.DEFINE_list('workloads', ['cnn', 'mlp'], 'what to measure: ' + ', '.join(workloads.WORKLOADS))
+flags.DEFINE_integer(
+    'rounds', 8, 'rounds of a turn; those from the third on count; pfl_cifar10: 12 or more', lower_bound=3
+)
 flags.DEFINE_integer('turns', 3, 'processes of every side', lower_bound=1)
 flags.DEFINE_string('out', 'benchmark_results', 'folder for peers.json, peers.md and logs')
 flags.DEFINE_string('envs', '', "folder for the environments of the peers; '': ~/.cache/semisfl_jax/peers")
 flags.DEFINE_bool('quick', False, 'smaller federations, to see that everything runs; its times mean nothing')
 flags.register_validator(
-    'workloads', lambda names: names and set(names) <= set(workloads.NAMES), 'choose among cnn, mlp'
+    'workloads',
+    lambda names: names and set(names) <= set(workloads.WORKLOADS),
+    f'choose among {", ".join(workloads.WORKLOADS)}',
 )
 
 
@@ -64,7 +70,12 @@ def main() -> None:
     jax.config.update('jax_platforms', 'cpu')  # only data are made here
     out = commands.folder(values.out)
     envs = Path(values.envs).expanduser().resolve() if values.envs else data.default_cache_dir() / 'peers'
-    sides, facts, left_out = prepared([known[name] for name in dict.fromkeys(values.peers)], envs)
+    todo = [workloads.timed(name, values.rounds, values.quick) for name in dict.fromkeys(values.workloads)]
+    for workload in todo:
+        if values.peers and not {*values.peers} & {*workload.peers}:
+            raise UserError(f'--peers={",".join(values.peers)}: {workload.name} is for {", ".join(workload.peers)}')
+    wanted = [name for name in dict.fromkeys(values.peers) if any(name in workload.peers for workload in todo)]
+    sides, facts, left_out = prepared([known[name] for name in wanted], envs)
     if OURS not in sides:
         sys.exit(f'error: {OURS.title}: {left_out[OURS.name]}')
     result = {
@@ -82,7 +93,6 @@ def main() -> None:
         (out / 'peers.json').write_text(json.dumps(result, indent=1) + '\n')
         (out / 'peers.md').write_text(tables.tables(result))
 
-    todo = [workloads.timed(name, values.rounds, values.quick) for name in dict.fromkeys(values.workloads)]
     with tempfile.TemporaryDirectory(prefix='peers-') as folder:
         plan = measure.Plan(sides, todo, values.turns, Path(folder), out.resolve() / LOGS)
         try:

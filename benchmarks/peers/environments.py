@@ -21,14 +21,14 @@ class Unavailable(Exception):
 
 
 def make(peer: Peer, folder: Path) -> Path:
-    """The Python of the environment `folder`/NAME, which is made if it is missing, incomplete or for other versions.
+    """The Python of the environment `folder`/HOME, which is made if it is missing, incomplete or for other versions.
 
     Raises:
       Unavailable: no suitable Python, or a failed installation.
     """
     if not peer.requirements:
         return Path(sys.executable)
-    home = folder / peer.name
+    home = folder / peer.home
     python = home / 'bin' / 'python'
     if not _ready(home, peer):
         interpreter = find_python(peer.pythons)

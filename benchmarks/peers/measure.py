@@ -81,7 +81,8 @@ def _check(plan: Plan, workload: Workload) -> dict:
         'ends': {},  # of the sides to be timed, for each turn the seconds to the end of each round
     }
     began = time.monotonic()
-    for number, side in enumerate(plan.sides, start=1):
+    sides = [side for side in plan.sides if side == OURS or side.name in workload.peers]
+    for number, side in enumerate(sides, start=1):
         print(f'{workload.title}, {side.title}: the same weights?', end=' ', flush=True)
         file = plan.folder / f'{workload.name}-{side.name}.npz'
         try:
@@ -100,7 +101,7 @@ def _check(plan: Plan, workload: Workload) -> dict:
             words = f'{"yes" if apart <= agreement.TOLERANCE else "NO, so it is not timed"} ({apart:.0e} apart)'
         if side == OURS and measured['failed']:
             raise turns.Failed(f'{OURS.title}: {measured["failed"][OURS.name]}')
-        left = (time.monotonic() - began) / number * (len(plan.sides) - number)
+        left = (time.monotonic() - began) / number * (len(sides) - number)
         print(f'{words}{_minutes(left)}', flush=True)
     return measured
 

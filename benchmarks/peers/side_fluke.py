@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
+
 import numpy as np
 import torch
 
-try:
-    import torchvision  # noqa: F401  # fluke imports it, for data sets that are not used here
-except RuntimeError:  # its operators were built for another PyTorch, say for one with CUDA; declare those it insists on
-    for _name in ('nms', 'qnms'):
-        torch.library.define(f'torchvision::{_name}', '(Tensor dets, Tensor scores, float iou_threshold) -> Tensor')
+from benchmarks.peers import task as task_lib
+from benchmarks.peers import torch_parts
+
+if find_spec('torchvision'):  # fluke imports it, for data sets that are not used here
+    torch_parts.import_torchvision()
 
 from fluke import FlukeENV
 from fluke.algorithms.fedavg import FedAVG
@@ -18,9 +20,6 @@ from fluke.config import OptimizerConfigurator
 from fluke.data import FastDataLoader
 from fluke.server import Server
 from fluke.utils import FederationObserver
-
-from benchmarks.peers import task as task_lib
-from benchmarks.peers import torch_parts
 
 
 class Drawn(FastDataLoader):

@@ -12,10 +12,11 @@ from pfl.aggregate.weighting import WeightByDatapoints
 from pfl.algorithm.base import NNAlgorithmParams
 from pfl.algorithm.federated_averaging import FederatedAveraging
 from pfl.callback.base import TrainingProcessCallback
+from pfl.callback.central_evaluation import CentralEvaluationCallback
 from pfl.data.dataset import Dataset
 from pfl.data.federated_dataset import FederatedDataset
-from pfl.hyperparam.base import NNTrainHyperParams
-from pfl.metrics import Metrics
+from pfl.hyperparam.base import NNEvalHyperParams, NNTrainHyperParams
+from pfl.metrics import Metrics, Weighted
 from pfl.model.pytorch import PyTorchModel
 
 from benchmarks.peers import task as task_lib
@@ -30,14 +31,17 @@ class Network(torch.nn.Module):
         self.model = model
 
     def loss(self, images, labels):
-        return F.cross_entropy(self.model(images), labels)
+        return F.cross_entropy(self.train().model(images), labels)
 
+    @torch.no_grad()
     def metrics(self, images, labels):
-        raise NotImplementedError('nothing is evaluated')
+        logits = self.eval().model(images)
+        sums = F.cross_entropy(logits, labels, reduction='sum'), (logits.argmax(1) == labels).sum()
+        return {name: Weighted(sum_.item(), len(labels)) for name, sum_ in zip(('loss', 'accuracy'), sums, strict=True)}
 
 
 class WithoutEvaluation(FederatedAveraging):
-    """pfl would evaluate before and after training in round 0, however rare evaluation is."""
+    """pfl would evaluate clients on their own images, before and after training, in round 0 at least."""
 
     def get_next_central_contexts(self, *arguments, **named):
         contexts, model, metrics = super().get_next_central_contexts(*arguments, **named)
@@ -65,6 +69,11 @@ def main() -> None:
         rows = torch.from_numpy(task.batches(generator).ravel())
         return Dataset([images[client, rows], labels[client, rows]], user_id=client)
 
+    callbacks = [Report()]
+    if task.evaluate:  # first of all, and then at once on the test images, as in its benchmark
+        at_once = NNEvalHyperParams(local_batch_size=10_000)
+        test = Dataset([*torch_parts.test_data(task)])
+        callbacks.insert(0, CentralEvaluationCallback(test, at_once, frequency=task.evaluate))
     network = Network(torch_parts.network(task))
     model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
     backend = SimulatedBackend(
@@ -82,7 +91,7 @@ def main() -> None:
         backend,
         model,
         NNTrainHyperParams(local_num_epochs=1, local_learning_rate=task.lr, local_batch_size=task.batch_size),
-        callbacks=[Report()],
+        callbacks=callbacks,
         send_metrics_to_platform=False,
     )
     task_lib.save(torch_parts.as_weights(network.state_dict(), task), weights)

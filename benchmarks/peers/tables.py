@@ -13,11 +13,12 @@ WARM_UP = 2  # rounds that do not count
 
 
 def rounds(measured: dict, side: str) -> list[float]:
-    """Seconds of every round of a side from the third on, in all turns."""
+    """Seconds of every round of a side from the third on, in all turns; means of as many as contain one evaluation."""
+    span = measured['workload']['evaluate'] or 1
     return [
-        end - before
+        (end - before) / span
         for ends in measured['ends'][side]
-        for before, end in zip(ends[WARM_UP - 1 :], ends[WARM_UP:], strict=False)
+        for before, end in zip(ends[WARM_UP - 1 :: span], ends[WARM_UP - 1 + span :: span], strict=False)
     ]
 
 
@@ -46,6 +47,8 @@ def _table(result: dict, measured: dict) -> str:
         f'{workload["clients"]:,} clients x {workload["images"]} images, {workload["active"]} a round, '
         f'{workload["steps"]} steps of {workload["batch_size"]}'
     )
+    if workload['evaluate']:
+        size += f', evaluated every {workload["evaluate"]} rounds (a share of it is in each time)'
     untimed = [f'{_title(result, side)} failed: {reason}.' for side, reason in measured['failed'].items()]
     untimed += [
         f'{_title(result, side)} ended on other weights ({apart:.0e} apart) and was not timed.'

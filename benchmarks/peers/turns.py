@@ -15,7 +15,7 @@ from benchmarks.peers.catalog import Peer
 from benchmarks.peers.task import MARK
 
 ROOT = Path(__file__).resolve().parents[2]
-LIMIT = 3600  # seconds for one process
+LIMIT = 4 * 3600  # seconds for one process
 
 
 class Failed(Exception):
@@ -46,8 +46,8 @@ def run(peer: Peer, task: Path, rounds: int, place: Place, weights: Path | None 
     """
     for folder in (place.folder, place.log.parent):
         folder.mkdir(parents=True, exist_ok=True)
-    words = [str(path) for path in (task, weights) if path]
-    command = [str(place.python), '-m', f'benchmarks.peers.side_{peer.name}', *words]
+    words = [str(task), str(weights or ''), peer.mode]
+    command = [str(place.python), '-m', f'benchmarks.peers.side_{peer.home}', *words]
     ends: list[float] = []
     with place.log.open('w') as log:
         start = time.monotonic()

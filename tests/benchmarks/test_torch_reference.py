@@ -112,6 +112,7 @@ def flax_round(threshold):
     return round_(jax.random.key(0), flax_start(), federation, cohort, STEPS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize('mode', torch_reference.MODES)
 def test_a_round_gives_the_same_losses_and_weights(mode):
     theirs = reference('cnn', mode)
