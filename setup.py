@@ -11,6 +11,7 @@ README = Path(__file__).with_name('README.md').read_text(encoding='utf-8')
 # Where the package is installed, configs/ takes the place of semisfl_jax/configs/, which leads to it in a checkout.
 CONFIGS = {'semisfl_jax.configs': 'configs'}
 CONFIGS |= {f'semisfl_jax.configs.{name}': f'configs/{name}' for name in ('studies', 'sweeps')}
+COCO = ['pycocotools>=2.0.10,<3']
 DOCS = ['math-core>=0.9,<0.10', 'myst-nb>=1.4,<2', 'sphinx>=9,<10', 'sphinx-book-theme>=1.4,<2']
 HUGGING_FACE = ['datasets>=5,<6']
 LAUNCHER = ['submitit>=1.5,<2']
@@ -69,11 +70,13 @@ setup(
             'pytest>=9,<10',
             'pytest-xdist>=3.6,<4',
             'ruff==0.17.5',
+            *COCO,
             *DOCS,
             *HUGGING_FACE,
             *LAUNCHER,
             *STUDIES,
         ],
+        'coco': COCO,
         'docs': DOCS,
         'plots': ['matplotlib>=3.9,<4', *STUDIES],
         'sweeps': ['matplotlib>=3.9,<4', 'optuna>=5,<6', *STUDIES],

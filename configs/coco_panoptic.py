@@ -7,9 +7,8 @@
 
 DIR has coco/2017_panoptic as prepared for tensorflow-datasets: 118,287 images for training, 5,000 for testing, here of
 256x256; FILE is a state dict of torchvision's ResNet-50, trained on ImageNet. Each task has five clients, which pass
-once over their images in each of 12 rounds, as in M-Fed's Table 3. The paper's other tasks on COCO are instance and
-panoptic segmentation and keypoints of persons, whose models are not in this package; its stuff has the classes of
-COCO-Stuff, here it has the 53 of panoptic segmentation, and a task of semantic segmentation stands beside it. The
+once over their images in each of 12 rounds, as in M-Fed's Table 3, whose four tasks are in configs/coco.py. Stuff has
+the 53 classes of panoptic segmentation, and a task of semantic segmentation stands beside it. The
 optimizer is that of configs/pascal_context.py. Of the views only flips are: no source names a scale or a rotation for
 COCO in these experiments, and there is neither. The images and maps, about 44 GB, are on the accelerator; maps for
 testing have the size of the image, to which predictions are resized for the scores.

@@ -33,7 +33,10 @@ options
                         folder runs/NAME-HASH (with --workdir in DIR/NAME-HASH), then a table. Whole numbers also as
                         1-4; seed=0-4 are the seeds of every run
   --launcher=local|slurm --jobs=N [--slurm NAME=VALUE,...]
-                        N jobs divide the runs of a grid, a study or a sweep; --slurm has options of sbatch
+                        N jobs divide the runs of a grid, a study or a sweep; --slurm has options of sbatch. --jobs=N
+                        alone: this is one of N processes that you start
+  FLAGS -- FLAGS ...    several runs in one process, each with flags of its own; those that differ in numbers of a
+                        round, or in their split, alone are one program
   --version             shows the version
   --help [NAME ...]     shows this text, after a command the help of the command, or explains keys and metrics:
                         --help federation.alpha teacher_accuracy; with --config=FILE also shows the values of that file,
@@ -61,15 +64,21 @@ finishes the round, saves and stops; a second Ctrl-C stops at once. Exit status:
 the run, 3 training diverged, 130 stopped by Ctrl-C, 143 by SIGTERM, 128 + N by another signal N, such as SIGHUP.
 """
 
+import gc
 import importlib
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
-import semisfl_jax
-from semisfl_jax.base.errors import UserError, printing, report, use_one_of
-from semisfl_jax.config import command_line
-from semisfl_jax.training import interrupt
+gc.disable()  # imports drop nothing, and looking for what they have dropped takes a tenth of their time
+import semisfl_jax  # noqa: E402
+from semisfl_jax.base.errors import Diverged, UserError, count, printing, report, use_one_of  # noqa: E402
+from semisfl_jax.config import command_line  # noqa: E402
+from semisfl_jax.training import interrupt  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 KINDS = {'train': 'a single run', command_line.STUDY: 'a study', command_line.SWEEP: 'a sweep'}
 TOOLS = {  # modules of the other commands, as `command_line.run_tool` takes them
@@ -113,6 +122,8 @@ def _run(program: str, words: Sequence[str]) -> None:
         files = [word.partition('=')[2] for word in words if word.startswith('--config=')]
         text = command_line.help_text(__doc__ or '', names, files)
         print(text.replace('python launch.py', command_line.typed(program)), end='')
+    elif '--' in words:
+        _train_together(program, words)
     elif words and not words[0].startswith('-'):
         raise UserError(f"'{words[0]}' is not a command; {use_one_of(words[0], (*KINDS, *TOOLS))} (see --help)")
     else:
@@ -129,13 +140,17 @@ def _run(program: str, words: Sequence[str]) -> None:
         from semisfl_jax.lab.studies import engine
         from semisfl_jax.training.callbacks import print_lines
 
-        jobs = launcher.read(command.jobs, command.whole)
+        how: Any = {
+            'show': print_lines,
+            'launcher': launcher.read(command.jobs, command.whole),
+            'share': command.jobs.get('jobs', 1),
+        }
         if named == 'train':
-            grid.run(_cells(command), command.name, command.words, command.workdir, show=print_lines, launcher=jobs)
+            grid.run(_cells(command), command.name, command.words, command.workdir, **how)
         elif command.grid:
             raise UserError(f'--grid is for single runs, and {command.name} is {KINDS[named]}; leave it out')
         else:
-            engine.run(command.config[named], command.given, command.workdir, show=print_lines, launcher=jobs)
+            engine.run(command.config[named], command.given, command.workdir, **how)
 
 
 def _cells(command: command_line.Command) -> list[Any]:
@@ -153,21 +168,59 @@ def _cells(command: command_line.Command) -> list[Any]:
     return grid.cells(command.grid, make)
 
 
-def _train(command: command_line.Command) -> None:
-    """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
+def _planned(command: command_line.Command) -> Any:
+    """Returns the run of a command, a `training.grid.Planned`."""
     from semisfl_jax import config as config_lib
-    from semisfl_jax.base import hosts
+    from semisfl_jax.base import file_io
     from semisfl_jax.config import ignored_keys
-    from semisfl_jax.training import loop
-    from semisfl_jax.training.callbacks import bar, console
+    from semisfl_jax.training.grid import Planned
 
     config_lib.check(command.config)
     config = config_lib.resolve(command.config)
-    if config.parallel.coordinator:
-        print(f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr)
     folder = command.workdir or config_lib.default_workdir(config, command.name)
     told = list(ignored_keys.warnings(command.config, command.given))
-    loop.train_resolved(config, folder, [bar(), console()], interrupts=interrupt.listen, told=told)
+    return Planned(config, told, file_io.expand_home(folder, 'the workdir'))
+
+
+def _train(command: command_line.Command) -> None:
+    """Trains, and prints what the run reports; Ctrl-C stops it after the current round."""
+    from semisfl_jax.base import hosts
+    from semisfl_jax.training import loop
+    from semisfl_jax.training.callbacks import bar, console
+
+    run = _planned(command)
+    if run.config.parallel.coordinator:
+        print(f'joining the other processes, {hosts.SECONDS_TO_MEET // 60} minutes at most', file=sys.stderr)
+    shown = [bar(), console()]
+    loop.train_resolved(run.config, run.folder, shown, interrupts=interrupt.listen, told=run.told, keeps=True)
+
+
+def _train_together(program: str, words: Sequence[str]) -> None:
+    """Trains the runs of several commands, '--' between them; prints what the first of each program reports."""
+    from semisfl_jax.training import grid, loop
+    from semisfl_jax.training.callbacks import bar, console, print_lines
+
+    planned, start = [], 0
+    for end in [*(index for index, word in enumerate(words) if word == '--'), len(words)]:
+        run = _planned(command_line.parse([program, *words[start:end]]))
+        planned.append(run._replace(title=run.folder.name))
+        start = end + 1
+    titles = [run.title for run in planned]
+    if twice := [title for title in titles if titles.count(title) > 1]:
+        raise UserError(f'two runs have the folder {twice[0]}; give each a --workdir with a name of its own')
+    groups = grid.together(planned, lambda run: grid.program(run.config))
+    shown = [[group[0]._replace(callbacks=[bar(), console()]), *group[1:]] for group in groups]
+    train = partial(loop.train_together, interrupts=interrupt.listen, keeps=True)
+    failed = list[UserError]()
+    for run, result in grid.train_groups(shown, train):
+        if isinstance(result, UserError):
+            print(f'error: {run.title}: {result}', file=sys.stderr, flush=True)
+            failed.append(result)
+        elif not run.callbacks:
+            print_lines(f'{run.title}: {repr(result).splitlines()[0]}')
+    if failed:
+        kind = Diverged if all(isinstance(error, Diverged) for error in failed) else UserError
+        raise kind(f'{len(failed)} of {count(len(planned), "run")} failed; the same command tries again')
 
 
 if __name__ == '__main__':

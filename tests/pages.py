@@ -11,7 +11,7 @@ from functools import partial
 
 import numpy as np
 
-from semisfl_jax import algorithms, costs
+from semisfl_jax import algorithms, costs, tasks
 from semisfl_jax import config as config_lib
 from semisfl_jax.algorithms.registry import METHODS, option_groups
 from semisfl_jax.config import keys, metric_help
@@ -121,7 +121,7 @@ def method(path):
 LIKE_SEMISFL = {'semisfl_prior', 'supervised_only'}
 SHARED = ('federation.num_clients', 'federation.num_active', 'rounds', 'lr', 'optimizer', 'batch_size', 'local.epochs')
 SHARED += ('threshold',)
-SCENES = (11,)  # outputs of semantic segmentation in configs/digit_scenes.py
+SCENES = (tasks.make('semseg', 11),)  # of configs/digit_scenes.py
 
 
 def _readers(feature):
@@ -150,8 +150,8 @@ def _price(method):
     form = next(iter(method.variants.values()))  # in which it is measured
     config = config_lib.resolve(_reference(method, {**method.needs, **form}))
     settings = config_lib.hparams(config)
-    shape, outputs = ((48, 48, 3), SCENES) if method.dense else ((32, 32, 3), ())
-    model = costs.build(config, method, 10, shape, settings, outputs=outputs)
+    shape, dense = ((48, 48, 3), SCENES) if method.dense else ((32, 32, 3), ())
+    model = costs.build(config, method, 10, shape, settings, tasks=dense)
     everyone = np.ones(model.num_active, int)
     images = (50_000 - config.data.num_labeled) // config.federation.num_clients * everyone  # in sets of all images
     labels = everyone * settings.labeled_rows > 0

@@ -59,6 +59,9 @@ def test_every_tool_is_a_module_too(name, capsys, monkeypatch):
         ('compare a --format', ['--format', '--format=VALUE']),
         ('verify --rerun=-1 a', ['--rerun=-1']),
         ('cuts --config=digits --config.rouds=3', ['config.rouds', 'config.rounds']),
+        ('--config=digits --config.lr=0.1 -- --config=digits --config.lr=-1', ['config.lr=-1.0']),
+        ('--config=digits -- --config=digits --config.rounds=9', ['folder digits-', '--workdir']),
+        ('--config=digits --', ['--config is missing']),
     ],
 )
 def test_a_mistake_in_words_is_one_line(words, named, capsys):
@@ -80,6 +83,25 @@ def test_the_command_as_a_process(tmp_path):
     assert (result.returncode, result.stderr) == (0, b'')
     assert b'mean ? s.e. of 2 seeds' in result.stdout
     assert (tmp_path / 'run' / 'summary.json').exists()
+
+
+def test_runs_of_one_command_are_one_program_where_they_can_be(tmp_path, monkeypatch, capsys):
+    groups, train = [], loop.train_together
+    monkeypatch.setattr(
+        loop, 'train_together', lambda group, **given: groups.append(len(group)) or train(group, **given)
+    )
+    settings = {'algorithm': 'supervised_only', 'rounds': 1}
+    one, *others = (
+        runs.words(tmp_path / name, **settings, **changes)
+        for name, changes in {'a': {'lr': 0.1}, 'b': {'lr': 1e30}, 'c': {'k_s': 3}, 'd': {'lr': 0.2}}.items()
+    )
+    assert runs.command(*one, *(word for words in others for word in ('--', *words))) == 3
+    assert groups == [3, 1]
+    printed = capsys.readouterr()
+    assert {path.parent.name for path in tmp_path.glob('*/summary.json')} == {'a', 'c', 'd'}
+    assert 'error: b: loss_supervised is nan in round 1' in printed.err
+    assert 'error: 1 of 4 runs failed' in printed.err
+    assert 'd: student accuracy: final ' in printed.out
 
 
 def test_a_start_does_everything_once(tmp_path, monkeypatch):

@@ -22,6 +22,7 @@ from semisfl_jax.algorithms import Flat, Look, Method, option, ranges, register
 from semisfl_jax.algorithms.task_model import TaskModel, init_models, join, part
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.core import rng, sampling, trees
+from semisfl_jax.tasks import PARTS
 
 
 def m_fed(
@@ -138,7 +139,7 @@ def build_loss(
       views: augmentations and normalization.
       hparams: the hyper-parameters.
       inputs: the client and its batches.
-      federation: the data of the task's clients, with targets [M, H, W] uint8.
+      federation: the data of the task's clients, with targets.
       pull: (lambda_t [], g, the parameters of the mean encoder), or None for no penalty.
 
     Returns:
@@ -148,10 +149,12 @@ def build_loss(
 
     def loss(parameters: core.SplitParams, student: core.SplitParams, teacher: Any, t: Array) -> core.LossValue:
         key, rows = rng.fold(inputs.key, t), inputs.rows[t]
-        targets = {task.name: federation.client_targets[task.name][rows]}
+        targets = jax.tree.map(lambda x: x[rows], {task.name: federation.client_targets[task.name]})
         images, targets = views.together(rng.fold(key, 'view'), federation.client_images[rows], targets)
         student = core.with_parameters(student, parameters)
-        out, student = core.forward(model, student, views.normalize(images), rng.fold(key, 'dropout'), True)
+        given = targets[task.name] if task.name in PARTS else None  # of others, the loss is the task's
+        x = views.normalize(images)
+        out, student = core.forward(model, student, x, rng.fold(key, 'dropout'), True, targets=given)
         value = task.loss(out, targets[task.name])
         means = {'loss': value}
         if pull:
@@ -263,10 +266,11 @@ def mfed_local(
             clients[task_model.task.name], measured[task_model.task.name] = train(task_model)
         return state.replace(round=state.round + 1, clients=clients), {'lr': lr, **metrics(measured)}
 
-    def predict(state: core.State, images: Array) -> dict[str, tuple[Array, ...]]:
-        def predict_clients(task_model: TaskModel) -> tuple[Array, ...]:
+    def predict(state: core.State, images: Array) -> dict[str, tuple[Any, ...]]:
+        def predict_clients(task_model: TaskModel) -> tuple[Any, ...]:
             one = partial(core.predict, task_model.model, views, images=images)
-            return tuple(jax.lax.map(one, state.clients[task_model.task.name].model))
+            outputs = jax.lax.map(one, state.clients[task_model.task.name].model)
+            return tuple(jax.tree.map(lambda x, n=n: x[n], outputs) for n in range(clients_per_task))
 
         return {task_model.task.name: predict_clients(task_model) for task_model in models}
 

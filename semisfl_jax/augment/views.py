@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
-from semisfl_jax.augment import geometry, operations, variants
+from semisfl_jax.augment import geometry, objects, operations, variants
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.base.keys import key as option
 from semisfl_jax.core import rng
@@ -15,6 +16,7 @@ from semisfl_jax.core.types import Array
 
 SMALLEST_SIDE = 8
 POINT_TASKS = ('keypoints',)  # tasks whose targets mark single pixels
+STILL = {'crop': 0.0, 'scale_min': 1.0, 'scale_max': 1.0, 'rotate': 0.0}  # with them, views are flipped at most
 _FIXED = tuple(name for name, variant in variants.VARIANTS.items() if variant.levels)  # no magnitude, no cutout
 _OTHER_VARIANTS = {'augment.randaugment': _FIXED}
 
@@ -122,32 +124,37 @@ def weak(key: Array, images: Array, options: AugmentOptions) -> Array:
 
 
 def together(
-    key: Array, images: Array, targets: Mapping[str, Array], options: AugmentOptions
-) -> tuple[Array, dict[str, Array]]:
+    key: Array, images: Array, targets: Mapping[str, Any], options: AugmentOptions
+) -> tuple[Array, dict[str, Any]]:
     """Returns the weak view of images, with maps moved alike, so that labels stay on their pixels.
 
     Maps take the nearest pixel where images are bilinear, and have 255, no truth, where images are black from outside.
     Depth keeps its values when the image grows, as it is relative. The pixels of POINT_TASKS move one by one: the
-    nearest pixel would lose some of them where images shrink, and double them where images grow.
+    nearest pixel would lose some of them where images shrink, and double them where images grow. Objects are flipped.
 
     Args:
       key: the key of the view.
       images: [B, H, W, C] uint8.
-      targets: {task: [B, H, W] uint8}.
+      targets: {task: [B, H, W] uint8, or the parts of `objects.flip`}.
       options: the keys of `config.augment`.
 
     Returns:
-      The same images as `weak`, to the bit, and maps of the same names and shapes.
+      The same images as `weak`, to the bit, and targets of the same names and shapes.
 
     Raises:
-      UserError: the image shape is not supported.
+      UserError: the image shape is not supported, or objects would have to move otherwise.
     """
     check_images(images.shape[1:], 0)
     planes = jnp.moveaxis(images, -1, 1)
     drawn = jax.random.uniform(rng.fold(key, 'weak'), (3, planes.shape[0]))
     uniform = _placement(key, 'weak', drawn, options)
 
-    def moved(name: str, maps: Array) -> Array:
+    def moved(name: str, maps: Any) -> Any:
+        if isinstance(maps, Mapping):
+            if moves := [key for key, value in STILL.items() if getattr(options, key) != value]:
+                raise UserError(f"augment.{moves[0]}: only flips move task '{name}'; use {STILL[moves[0]]}")
+            flipped = variants.draw_placement(uniform[:3], planes.shape, options.flip, options.crop)[0]
+            return objects.flip(maps, flipped, images.shape[2])
         move = geometry.scale_rotate_points if name in POINT_TASKS else geometry.scale_rotate_labels
         return _place(uniform, maps[:, None], options, move)[:, 0]
 

@@ -16,6 +16,7 @@ import secrets
 import socket
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -32,6 +33,7 @@ AUTO = 'auto'
 _SECONDS = 60  # timeout for the heartbeat of a process, and for all processes to shut down
 SECONDS_TO_MEET = 300  # timeout for all processes to join
 _FAULT_BYTES = 1000
+_SECONDS_TO_NOTICE = 5  # that an error of JAX waits for the news that another process has died
 
 
 def join(coordinator: str, num_processes: int, process_id: int) -> None:
@@ -79,7 +81,8 @@ def join(coordinator: str, num_processes: int, process_id: int) -> None:
 
 def _end(message: str) -> None:
     """Prints a message and ends this process at once: its main thread waits for another one and runs no Python."""
-    print('error:', message, file=sys.stderr, flush=True)
+    sys.stderr.write(f'error: {message}\n')  # at once: a line that JAX logs meanwhile would part the words of a print
+    sys.stderr.flush()
     os._exit(UserError.status)
 
 
@@ -109,6 +112,11 @@ def _watch(host: str) -> None:
             if received == token:  # otherwise a stranger
                 threading.Thread(target=watch, args=(connection, f'process {index}'), daemon=True).start()
 
+    def wait(kind: type[BaseException], *error: Any, show: Callable[..., Any] = sys.excepthook) -> None:
+        if issubclass(kind, jax.errors.JaxRuntimeError):  # perhaps because another has died, which `watch` then says
+            time.sleep(_SECONDS_TO_NOTICE)
+        show(kind, *error)
+
     def goodbye() -> None:
         if hasattr(sys, 'last_value'):  # ends with a traceback: the others wait for it, and JAX would wait for them
             sys.stdout.flush()
@@ -125,6 +133,7 @@ def _watch(host: str) -> None:
             connection.settimeout(None)
             connection.send(f'{token} {jax.process_index()}'.encode())
             threading.Thread(target=watch, args=(connection, 'process 0'), daemon=True).start()
+    sys.excepthook = wait
     atexit.register(goodbye)  # runs before JAX's own, which waits for the others
 
 

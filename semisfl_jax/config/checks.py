@@ -16,7 +16,7 @@ from semisfl_jax.config import failures, keys, load, schema
 from semisfl_jax.config.resolve import flatten, indivisible
 from semisfl_jax.core import hparams
 from semisfl_jax.data import partition
-from semisfl_jax.tasks import DENSE
+from semisfl_jax.tasks import DENSE, PARTS
 
 _MOST = 2**31  # rows, clients, iterations and rounds are counted in int32 on the device
 
@@ -95,13 +95,18 @@ def _faults_of_seeds(seed: int, seeds: list) -> Iterator[str]:
 
 
 def _faults_of_sizes(flat: Mapping[str, Any]) -> Iterator[str]:
-    """Yields faults in pairs of numbers where one bounds the other."""
+    """Yields faults in pairs of numbers where one bounds the other, and in sizes that tasks do not allow."""
     active, clients = flat['federation.num_active'], flat['federation.num_clients']
     if active > clients:
         yield f'federation.num_active={active} is more than federation.num_clients={clients}; lower it'
     side, padded = flat['data.image_size'], flat['data.pad_to']
     if 0 < padded < side:
         yield f'data.pad_to={padded} is below data.image_size={side}; use {side} or more, or 0 for no padding'
+    if objects := [task for task in flat['data.tasks'] if task in PARTS]:
+        still = {'data.pad_to': 0, **{f'augment.{key}': value for key, value in augment.STILL.items()}}
+        for key, value in still.items():
+            if flat[key] != value:
+                yield f"{key}={flat[key]}: only flips move what task '{objects[0]}' learns; use {key}={value}"
     if flat['lr_min'] > flat['lr']:
         yield f'lr_min={flat["lr_min"]} is above lr={flat["lr"]}; the schedule falls from lr to lr_min: lower it, too'
     period, horizon = flat['frequency.period'], flat['frequency.horizon']

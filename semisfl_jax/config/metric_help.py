@@ -135,6 +135,22 @@ COMMON = (
         'the set; root mean squared error; average precision (docs/ledger.md)',
     ),
     Metric(
+        ('instances_mask_ap', 'persons_oks_ap'),
+        _DENSE,
+        'AP of COCO at the size of the pictures, by pycocotools: the mean over ten overlaps from 0.5 to 0.95, of '
+        'masks, and of joints by object keypoint similarity',
+    ),
+    Metric(
+        ('instances_mask_ap50', 'instances_mask_ap75', 'instances_box_ap', 'persons_oks_ap50', 'persons_oks_ap75'),
+        _DENSE,
+        'the same at an overlap of 0.5 and 0.75, and of boxes',
+    ),
+    Metric(
+        ('panoptic_pq', 'panoptic_sq', 'panoptic_rq'),
+        _DENSE,
+        'panoptic quality, the mean over classes, and of its factors: how well segments fit, and how many are found',
+    ),
+    Metric(
         tuple(f'{score_key(task, smallest(task).score.name)}_best' for task in DENSE),
         '`mfed_local`',
         'score of the best client',

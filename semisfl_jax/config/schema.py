@@ -80,7 +80,7 @@ class Data:
     """Data."""
 
     name: str = key('cifar10', help="'digits', 'stl10', 'image100', 'cinic10', 'svhn_cropped' or another TFDS image "
-        "set | 'folder' (image_folder) | with dense tasks: 'digit_scenes', 'mnist_scenes', 'pascal_context', "
+        "set | 'folder' (image_folder) | with dense tasks: 'digit_scenes', 'mnist_scenes', 'pascal_context', 'coco', "
         "'oxford_iiit_pet', 'coco/2017_panoptic'")
     data_dir: str = key('', help="'' means $TFDS_DATA_DIR, or if unset the default of tensorflow-datasets")
     num_labeled: int = key(4000, at_least=1, help='labeled images in total, taken from the training split; unused if '
@@ -98,8 +98,8 @@ class Data:
     eval_split: str = key('test', choices=('test', 'validation'), added=True, help='images that are scored: test | '
         'validation: the held-out ones, to choose settings; no test image is read then')
     tasks: tuple[str, ...] = key((), feature='tasks', help="dense tasks, for methods that train them: of 'semseg', "
-        "'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints', those that the data set has; of T tasks, client "
-        'n works on task n mod T')
+        "'parts', 'saliency', 'edges', 'depth', 'stuff', 'keypoints', 'instances', 'panoptic', 'persons', those that "
+        'the data set has; of T tasks, client n works on task n mod T')
     images_of_tasks: tuple[int, ...] = key((), feature='tasks', added=True, help='dense tasks: how many images the '
         'clients of each task share, in the order of `tasks`, in place of num_unlabeled; 0: all with ground truth for '
         'the task; (): as num_unlabeled')
@@ -126,7 +126,8 @@ class Data:
     image_folder: str = key('', help="data.name='folder': images of your own, train/CLASS/* and test/CLASS/*, resized "
         "to data.image_size; image100: an ImageNet folder with train/ and val/, '' means TFDS imagenet2012; cinic10: "
         "its folder with train/ and test/, '' means cinic10/ in the TFDS data directory; pascal_context: the folder of "
-        'PASCAL_MT.tgz, with ImageSets/Context/ and JPEGImages/')
+        'PASCAL_MT.tgz, with ImageSets/Context/ and JPEGImages/; coco: the folder with train2017/, val2017/ and '
+        'annotations/')
 
 
 @dataclasses.dataclass(frozen=True)

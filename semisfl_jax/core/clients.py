@@ -40,10 +40,10 @@ def client_map(chunk: int = 0, how: str = 'auto') -> ClientMap:
     Returns:
       map(function, in_axes=0).
     """
-    return partial(_in_turn, chunk) if chunk else trial_map(how)[1]
+    return partial(_in_turn, chunk, True) if chunk else trial_map(how)[1]
 
 
-def trial_map(how: str) -> tuple[str, ClientMap]:
+def trial_map(how: str, at_once: int = 0) -> tuple[str, ClientMap]:
     """Returns a map over trials, which are independent of each other, inside one program.
 
     'vmap' batches them into one program: every operation processes all trials at once. Loops whose length differs
@@ -51,16 +51,20 @@ def trial_map(how: str) -> tuple[str, ClientMap]:
     one trial after another, in the activation memory of one, with the operations of a single-trial program: bitwise
     equal as far as XLA compiles them alike (observed on CPUs except with `pre_rounds`, whose branch changes rounding).
 
+    Args:
+      how: 'auto', 'vmap' or 'loop'.
+      at_once: trials that 'vmap' batches, in the activation memory of as many; 0: all.
+
     Returns:
       'vmap' or 'loop', which `how` 'auto' chooses as in `client_map`, and the map.
     """
     if how == 'auto':
         how = 'loop' if machine.platform() == 'cpu' else 'vmap'
-    return how, jax.vmap if how == 'vmap' else partial(_in_turn, 0)
+    return how, jax.vmap if how == 'vmap' and not at_once else partial(_in_turn, at_once, False)
 
 
-def _in_turn(chunk: int, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
-    """Maps like `jax.vmap`, one client after another or, with `chunk`, that many at once, recomputed for gradients."""
+def _in_turn(chunk: int, again: bool, function: Callable, in_axes: int | tuple[int | None, ...] = 0) -> Callable:
+    """Maps like `jax.vmap`, one after another or `chunk` of them at once; if `again`, recomputed for gradients."""
 
     def mapped(*arguments: Any) -> Any:
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(arguments)
@@ -70,7 +74,7 @@ def _in_turn(chunk: int, function: Callable, in_axes: int | tuple[int | None, ..
             return function(*(next(remaining) if axis == 0 else x for x, axis in zip(arguments, axes, strict=True)))
 
         stacked = tuple(x for x, axis in zip(arguments, axes, strict=True) if axis == 0)
-        return jax.lax.map(jax.checkpoint(one) if chunk else one, stacked, batch_size=chunk if chunk > 1 else None)
+        return jax.lax.map(jax.checkpoint(one) if again else one, stacked, batch_size=chunk if chunk > 1 else None)
 
     return mapped
 
@@ -245,7 +249,7 @@ def shard(mesh: Mesh | None, shape: tuple[int, ...], fetch: Callable[[slice], np
       The array.
     """
     if mesh is None:
-        return jnp.asarray(fetch(slice(None)))
+        return jax.device_put(fetch(slice(None)))
 
     def rows(index: Any) -> np.ndarray:
         return fetch(index[0])

@@ -314,8 +314,14 @@ def collect(
 
 
 def forward(
-    model: SplitModel, variables: SplitParams, images: Array, key: Array | None, train: bool, rows: Array | None = None
-) -> tuple[Array, SplitParams]:
+    model: SplitModel,
+    variables: SplitParams,
+    images: Array,
+    key: Array | None,
+    train: bool,
+    rows: Array | None = None,
+    targets: Any = None,
+) -> tuple[Any, SplitParams]:
     """Runs a whole model.
 
     Args:
@@ -325,13 +331,15 @@ def forward(
       key: for dropout; may be None if not in training.
       train: use dropout and the statistics of the batch.
       rows: [B] bool, the valid rows of a partial batch; None: all.
+      targets: of a task of objects, in training.
 
     Returns:
-      Logits [B, K], and the variables, in training with new BatchNorm statistics.
+      Logits [B, K] or, with targets, losses; and the variables, in training with new BatchNorm statistics.
     """
     keys = (None, None) if key is None else (rng.fold(key, 'bottom'), rng.fold(key, 'top'))
     features, bottom = model.bottom(variables.bottom, images, keys[0], train, rows)
-    logits, top = model.top(variables.top, features, keys[1], train, rows)
+    given = () if targets is None else (targets,)
+    logits, top = model.top(variables.top, features, keys[1], train, rows, *given)
     return logits, SplitParams(bottom, top, variables.proj)
 
 

@@ -103,7 +103,7 @@ def after_pre_rounds(pre_rounds: int, run: Callable, skipped: Callable[[State], 
     return run_or_skip if pre_rounds else run
 
 
-def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Array:
-    """Computes logits [B, K] of uint8 images [B, H, W, C], in evaluation mode."""
+def predict(model: SplitModel, views: Views, variables: SplitParams, images: Array) -> Any:
+    """Computes logits [B, K], or what a dense task predicts, of uint8 images [B, H, W, C], in evaluation mode."""
     features, _ = model.bottom(variables.bottom, views.normalize(images), None, False)
     return model.top(variables.top, features, None, False)[0]

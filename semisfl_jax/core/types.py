@@ -42,15 +42,16 @@ class SplitParams(NamedTuple):
 #
 # A piece of a model: (variables, images or features, key, train, rows=None) -> features or outputs, and variables: in
 # training, with BatchNorm's running statistics updated. `key` is for dropout and may be None otherwise. `rows` [B] bool
-# marks the valid rows of a partial batch in training; BatchNorm excludes all others.
+# marks the valid rows of a partial batch in training; BatchNorm excludes all others. The top of a task of objects takes
+# `targets` in training, samples of which `key` draws, and returns losses {name: []}.
 Piece: TypeAlias = Callable[..., tuple[Any, Variables]]
 
 
 class SplitModel(NamedTuple):
     """The three pieces as pure functions. Images are normalized floats [B, H, W, C].
 
-    In a model for dense tasks (`semisfl_jax.models.split`), features are a tuple of maps, outputs are [B, H, W, C], and
-    there is no projection head: `tops` and `project` raise a UserError.
+    In a model for dense tasks (`semisfl_jax.models.split`), features are a tuple of maps, outputs are [B, H, W, C] or a
+    dict of arrays [B, …], and there is no projection head: `tops` and `project` raise a UserError.
     """
 
     init: Callable[[Array], SplitParams]
@@ -92,8 +93,9 @@ class Federation(struct.PyTreeNode):
     labeled_index: Array  # [N, S_l] int32, S_l may be 0
     labeled_size: Array  # [N] int32
     streamed: str = struct.field(pytree_node=False, default='')  # `client_images`: 'batches' | 'sets' | '' (all)
-    # Dense tasks: {task: [M, H, W] uint8}, for the rows of `client_images`; streamed, only for those its clients read
-    client_targets: dict[str, Array] = struct.field(default_factory=dict)
+    # Dense tasks: {task: [M, H, W] uint8, or a dict of arrays [M, …]}, for the rows of `client_images`; streamed, only
+    # for those its clients read
+    client_targets: dict[str, Any] = struct.field(default_factory=dict)
 
 
 class Cohort(NamedTuple):
@@ -108,7 +110,7 @@ class Cohort(NamedTuple):
 View: TypeAlias = Callable[[Array, Array], Array]
 
 
-def _unmoved(key: Array, images: Array, targets: dict[str, Array]) -> tuple[Array, dict[str, Array]]:
+def _unmoved(key: Array, images: Array, targets: dict[str, Any]) -> tuple[Array, dict[str, Any]]:
     return images, targets
 
 
@@ -119,8 +121,8 @@ class Views(NamedTuple):
     strong: View
     supervised: View  # both views of the supervised phase
     normalize: Callable[[Array], Array]  # [..., H, W, C] uint8 -> float32, per-channel zero mean and unit variance
-    # Key, images and {task: targets [B, H, W]} -> weak views of both under the same motion
-    together: Callable[[Array, Array, dict[str, Array]], tuple[Array, dict[str, Array]]] = _unmoved
+    # Key, images and {task: targets [B, H, W], or a dict of arrays [B, …]} -> weak views of both under the same motion
+    together: Callable[[Array, Array, dict[str, Any]], tuple[Array, dict[str, Any]]] = _unmoved
 
 
 def _same(tree: Tree) -> Tree:
@@ -152,8 +154,8 @@ Init: TypeAlias = Callable[[Array], MethodState]
 # from round to round -> state, metrics
 Round: TypeAlias = Callable[[Array, Any, Federation, Cohort, Array], tuple[Any, Metrics]]
 # What a method evaluates: state, images [B, H, W, C] uint8 -> {name: outputs}. In classification, names are from
-# MODELS and outputs are logits [B, K]. In dense tasks, names are tasks and outputs are [B, H, W, outputs], or a tuple
-# of these if a task has more than one model.
+# MODELS and outputs are logits [B, K]. In dense tasks, names are tasks and outputs are [B, H, W, outputs] or a dict of
+# arrays [B, …], or a tuple of these if a task has more than one model.
 Predict: TypeAlias = Callable[[Any, Array], dict[str, Any]]
 # What the clients of a method minimize together, at the server's model: state, images [B, H, W, C] uint8 and their true
 # labels [B] -> each image's loss if its client knows the label [B], and its loss if not [B]. A client's objective is

@@ -12,6 +12,7 @@ from semisfl_jax.costs.prices import (
     check_model,
     client_memory,
     cross_entity,
+    take_over,
     whole_model,
 )
 from semisfl_jax.costs.rounds import (

@@ -12,8 +12,7 @@ Activations are what autodiff keeps for one image from the forward pass for the 
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -26,6 +25,7 @@ from semisfl_jax.core import losses, queue, rng, trees
 from semisfl_jax.core.hparams import HParams
 from semisfl_jax.core.types import Array
 from semisfl_jax.models import SplitModel
+from semisfl_jax.tasks import PARTS, Task, parts_of
 
 _ROWS = 2  # in the measured batches; all operations are proportional to it
 _REFERENCES = 4
@@ -49,6 +49,13 @@ class DenseSpec(NamedTuple):
     outputs: int
     image_shape: tuple[int, int, int]  # H, W, C
     output_stride: int
+    task: str = ''  # one of objects
+    stuff: int = 0
+
+    @classmethod
+    def of(cls, task: Task, name: str, image_shape: tuple[int, int, int], output_stride: int) -> 'DenseSpec':
+        """Makes the arguments of the model of a task; tasks of maps with equally many outputs have equal ones."""
+        return cls(name, task.outputs, image_shape, output_stride, task.name if task.name in PARTS else '', task.stuff)
 
 
 class Work(NamedTuple):
@@ -96,13 +103,26 @@ def measure(spec: ModelSpec | DenseSpec) -> Pieces:
     Raises:
       UserError: `models.build` or `models.build_dense` rejects the specification.
     """
+    if (key := _key(spec)) not in _measured:
+        _measured[key] = _measure(spec)
+    return _measured[key]
+
+
+def take_over(specs: Iterable[ModelSpec | DenseSpec], pieces: Iterable[Pieces]) -> None:
+    """Takes over what an earlier process has measured of some models."""
+    _measured.update(zip(map(_key, specs), pieces, strict=True))
+
+
+def _key(spec: ModelSpec | DenseSpec) -> tuple[Any, ModelSpec | DenseSpec]:
+    # The builder is part of the key, because a notebook may register a new one under the same name
     known = models.DENSE_ARCHITECTURES if isinstance(spec, DenseSpec) else models.ARCHITECTURES
-    return _measured(known.get(spec.name), spec)
+    return known.get(spec.name), spec
 
 
-# The builder is an argument, so part of the cache's key, because a notebook may register a new one under the same name.
-@functools.cache
-def _measured(builder: Any, spec: ModelSpec | DenseSpec) -> Pieces:
+_measured: dict[tuple[Any, ModelSpec | DenseSpec], Pieces] = {}
+
+
+def _measure(spec: ModelSpec | DenseSpec) -> Pieces:
     build: Callable[..., SplitModel] = models.build_dense if isinstance(spec, DenseSpec) else models.build
     model = build(**spec._asdict(), convolution='native')
     variables = jax.eval_shape(model.init, rng.root(0))
@@ -113,6 +133,8 @@ def _measured(builder: Any, spec: ModelSpec | DenseSpec) -> Pieces:
         return model.bottom(variables, x, key, train)[0]
 
     def top(variables: Any, x: Any, train: bool) -> Any:
+        if train and isinstance(spec, DenseSpec) and spec.task:
+            return model.top(variables, x, key, train, targets=_no_objects(spec, len(x[0])))[0]
         return model.top(variables, x, key, train)[0]
 
     def whole(both: Any, x: Any, train: bool) -> Any:
@@ -133,6 +155,12 @@ def _measured(builder: Any, spec: ModelSpec | DenseSpec) -> Pieces:
         head_work=_work(lambda v, x, _: model.project(v, x), variables.proj, features) if has_head else Work(0.0, 0.0),
         pair_work=_pair_work(model.projection_size) if has_head else Work(0.0, 0.0),
     )
+
+
+def _no_objects(spec: DenseSpec, count: int) -> dict[str, Array]:
+    """Returns targets of images without objects, whose losses take the operations of others."""
+    shapes = parts_of(spec.task, spec.outputs, spec.image_shape[0], objects=1, grid=8)
+    return {part: jnp.zeros((count, *shape), kind) for part, (shape, kind) in shapes.items()}
 
 
 def _rows(count: int, shape: tuple[int, ...]) -> jax.ShapeDtypeStruct:
@@ -167,7 +195,7 @@ def _work(run: Callable, variables: Any, x: Any, input_gradient: bool = True) ->
         out, backward = jax.vjp(lambda v, x=x: run(v, x, True), *inputs)
         return out, backward(gradient)  # returns both, or XLA would drop what only the outputs need
 
-    out = jax.eval_shape(lambda v, x: run(v, x, False), variables, x)
+    out = jax.eval_shape(lambda v, x: run(v, x, True), variables, x)  # losses, where there are objects
     forward = _operations(lambda v, x: run(v, x, False), variables, x)
     return Work(forward / _ROWS, _operations(train, variables, x, out) / _ROWS)
 

@@ -29,6 +29,7 @@ from semisfl_jax.costs.prices import (
     measure,
     supervised_work,
 )
+from semisfl_jax.tasks import Task
 
 GIB = 2**30  # bytes: the unit of traffic in figures and tables, called GB in the paper
 BANDWIDTH_UNITS = {'Mbps': 1e6 / 8, 'MBps': 1e6}  # bytes per second
@@ -146,7 +147,7 @@ def build(
     image_shape: tuple[int, int, int],
     hparams: HParams,
     may_fail: bool = False,
-    outputs: Sequence[int] = (),
+    tasks: Sequence[Task] = (),
 ) -> CostModel:
     """Builds the cost model of one trial.
 
@@ -157,10 +158,10 @@ def build(
       image_shape: (H, W, C).
       hparams: the hyper-parameters.
       may_fail: whether clients may fail.
-      outputs: numbers of outputs of the dense tasks.
+      tasks: the dense tasks.
     """
     net, shape = config.model, (*image_shape,)  # a hashable tuple, even if a reader gives a list
-    dense = tuple(DenseSpec(net.name, count, shape, net.output_stride) for count in outputs)
+    dense = tuple(DenseSpec.of(task, net.name, shape, net.output_stride) for task in tasks)
     classifier = ModelSpec(net.name, num_classes, shape, net.split_index, net.projection, net.projection_dim)
     return CostModel(
         method=method,

@@ -138,7 +138,7 @@ def ingredients(split: str) -> scenes.Ingredients:
         crop = photograph, slice(top, top + CROP), slice(left, left + CROP)
         return photographs[crop], stuff_of_photographs()[crop]
 
-    return scenes.Ingredients(images[..., 0], labels, draw_ground, ground)
+    return scenes.Ingredients(images[..., 0], labels, draw_ground, ground, len(STUFF))
 
 
 @functools.cache

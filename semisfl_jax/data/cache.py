@@ -49,8 +49,8 @@ def fetch(source: Source, cache_dir: str = '') -> tuple[dict[str, np.ndarray], s
 
     Returns:
       The arrays and their checksum: {train,test}_images [n, H, W, C] uint8, {train,test}_labels [n] int32, the maps
-      [n, H, W] uint8 of dense tasks under `dataset.target_key`, and test_sizes [m, 2] int32 if test maps have sizes of
-      their own.
+      [n, H, W] uint8 of dense tasks and the parts of those of objects under `dataset.target_key`, and test_sizes [m, 2]
+      int32 if test maps have sizes of their own.
     """
     entry = _entry(source, cache_dir)
     root = entry.parent
@@ -158,6 +158,7 @@ def _arrays(split: str, stream: Stream) -> dict[str, tuple[tuple[int, ...], Any]
         f'{split}_labels': ((count,), np.int32),
     }
     arrays |= {dataset.target_key(split, task): ((count, *shape), np.uint8) for task in stream.targets}
+    arrays |= {dataset.target_key(split, part): ((count, *of), kind) for part, (of, kind) in stream.parts.items()}
     return arrays | ({dataset.TEST_SIZES: ((count, 2), np.int32)} if stream.original else {})
 
 

@@ -12,6 +12,8 @@ from semisfl_jax.base.errors import UserError, describe, warn
 from semisfl_jax.core import rng
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.catalog import KNOWN
+from semisfl_jax.tasks import PARTS, Task, parts_of
+from semisfl_jax.tasks import make as make_task
 
 SPLITS = ('train', 'test')
 TEST_SIZES = 'test_sizes'  # array with the sizes of test maps, if these are not the sizes of the images
@@ -23,11 +25,15 @@ HOLDOUT_SEED = 2020  # fixes the test rows of sets without a test split, indepen
 
 
 class Targets(NamedTuple):
-    """The truth of a dense task: a map for every image, 255 (`tasks.IGNORED`) where the truth is unknown."""
+    """The truth of a dense task: a map for every image, 255 (`tasks.IGNORED`) where the truth is unknown.
 
-    train: np.ndarray  # [n, H, W] uint8
-    test: np.ndarray  # [m, H, W] uint8, as large as the images or, with `Dataset.test_sizes`, as the largest original
-    outputs: int  # number of output channels, `Task.outputs`
+    In tasks of objects it is a dict of the arrays of `tasks.parts_of`. Those of test images may have more parts, which
+    only the scorer reads, at the size of the pictures.
+    """
+
+    train: Any  # [n, H, W] uint8
+    test: Any  # [m, H, W] uint8, as large as the images or, with `Dataset.test_sizes`, as the largest original
+    outputs: int  # `Task.outputs`
 
 
 class Outline(NamedTuple):
@@ -38,6 +44,16 @@ class Outline(NamedTuple):
     outputs: Mapping[str, int] = MappingProxyType({})  # by dense task
     original: tuple[int, int] | None = None  # H, W of test maps that are not as large as the images
     class_names: tuple[str, ...] = ()  # as in Dataset, or still unknown
+    objects: Mapping[str, tuple[int, int]] = MappingProxyType({})  # by task of objects: G and E of `tasks.parts_of`
+
+    def task(self, name: str) -> Task:
+        """Builds a dense task that the data set has."""
+        stuff = self.outputs[name] - self.outputs['instances'] if name == 'panoptic' else 0
+        return make_task(name, self.outputs[name], stuff)
+
+    def parts(self, name: str) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Returns shape and type of the targets of a task of objects, `tasks.parts_of`."""
+        return parts_of(name, self.outputs[name], self.image[0], *self.objects[name])
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,7 +86,10 @@ class Dataset:
     def arrays(self) -> dict[str, np.ndarray]:
         """All arrays present, by the names that `make` takes."""
         targets = {
-            target_key(split, task): getattr(target, split) for task, target in self.targets.items() for split in SPLITS
+            target_key(split, task, part): array
+            for task, target in self.targets.items()
+            for split in SPLITS
+            for part, array in by_part(getattr(target, split)).items()
         }
         others = {key: getattr(self, key) for key in (TEST_SIZES, CLIENT_IDS) if getattr(self, key) is not None}
         return {key: getattr(self, key) for key in ARRAYS} | targets | others
@@ -79,8 +98,18 @@ class Dataset:
     def outline(self) -> Outline:
         """The shapes, without the images."""
         outputs = {name: target.outputs for name, target in self.targets.items()}
-        original = None if self.test_sizes is None else next(iter(self.targets.values())).test.shape[1:]
-        return Outline(self.train_images.shape[1:], self.num_classes, outputs, original, self.class_names)
+        original = self.map_shape if self.test_sizes is not None else None
+        objects = {}
+        for name, (train, *_) in self.targets.items():
+            if name in PARTS:
+                objects[name] = train['masks'].shape[1:3] if 'masks' in train else (train['joints'].shape[1], 0)
+        return Outline(self.train_images.shape[1:], self.num_classes, outputs, original, self.class_names, objects)
+
+    @property
+    def map_shape(self) -> tuple[int, int] | None:
+        """Height and width of test maps, if there are any."""
+        shapes = [target.test.shape[1:] for target in self.targets.values() if not isinstance(target.test, Mapping)]
+        return shapes[0] if shapes else None
 
 
 def blocks(array: np.ndarray) -> Iterator[np.ndarray]:
@@ -131,9 +160,14 @@ def checksum(name: str, arrays: dict[str, np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def target_key(split: str, task: str) -> str:
-    """Returns the name of the array with the maps of a dense task."""
-    return f'{split}_target_{task}'
+def target_key(split: str, task: str, part: str = '') -> str:
+    """Returns the name of the array with the maps of a dense task, or with a part of the targets of one of objects."""
+    return f'{split}_target_{task}' + f'.{part}' * bool(part)
+
+
+def by_part(target: Any) -> dict[str, np.ndarray]:
+    """Returns the arrays of a target by part, a map as that of part ''."""
+    return dict(target) if isinstance(target, Mapping) else {'': target}
 
 
 def make(
@@ -160,7 +194,7 @@ def make(
     Raises:
       UserError: an array is missing, or has a wrong type, shape or value.
     """
-    maps = [target_key(split, task) for task in outputs for split in SPLITS]
+    maps = [target_key(split, task, part) for task in outputs for split in SPLITS for part in PARTS.get(task, ('',))]
     if missing := [key for key in (*ARRAYS, *maps) if key not in arrays]:
         raise UserError(f"data set '{name}': arrays has no {missing[0]}; it has {', '.join(arrays) or 'nothing'}")
     unmeasured = Dataset(
@@ -175,7 +209,7 @@ def make(
         fake=fake,
         checksum='',
         targets={
-            task: Targets(arrays[target_key('train', task)], arrays[target_key('test', task)], number)
+            task: Targets(_target(arrays, target_key('train', task)), _target(arrays, target_key('test', task)), number)
             for task, number in outputs.items()
         },
         test_sizes=arrays.get(TEST_SIZES),
@@ -185,6 +219,12 @@ def make(
     check(name, unmeasured)
     mean, std = normalization(name, arrays['train_images'])
     return dataclasses.replace(unmeasured, mean=mean, std=std, checksum=digest or checksum(name, unmeasured.arrays))
+
+
+def _target(arrays: Mapping[str, np.ndarray], key: str) -> Any:
+    """Returns the maps of a task, or the parts of its targets."""
+    parts = {name.removeprefix(f'{key}.'): array for name, array in arrays.items() if name.startswith(f'{key}.')}
+    return parts or arrays[key]
 
 
 def check(name: str, dataset: Any) -> Dataset:
@@ -212,12 +252,17 @@ def check(name: str, dataset: Any) -> Dataset:
     for split in SPLITS:
         shape, labels = np.shape(arrays[f'{split}_images']), arrays[f'{split}_labels']
         map_shape = shape[:3]
-        if split == 'test' and sizes is not None and dataset.targets:  # as large as the largest
-            map_shape = (*shape[:1], *np.shape(next(iter(dataset.targets.values())).test)[1:])
+        if split == 'test' and sizes is not None and dataset.map_shape:  # as large as the largest
+            map_shape = (*shape[:1], *dataset.map_shape)
         wanted: dict[str, tuple[Any, type]] = {
             f'{split}_images': ((*shape[:1], *np.shape(dataset.train_images)[1:]), np.uint8),
             f'{split}_labels': (shape[:1], np.integer),
-            **{target_key(split, task): (map_shape, np.uint8) for task in dataset.targets},
+            **{target_key(split, task): (map_shape, np.uint8) for task in dataset.targets if task not in PARTS},
+            **{
+                target_key(split, task, part): ((*shape[:1], *length), kind)
+                for task in dataset.targets.keys() & PARTS.keys()
+                for part, (length, kind) in dataset.outline.parts(task).items()
+            },
             **({TEST_SIZES: ((*shape[:1], 2), np.integer)} if split == 'test' and sizes is not None else {}),
             **({CLIENT_IDS: (shape[:1], np.integer)} if split == 'train' and CLIENT_IDS in arrays else {}),
         }
@@ -231,7 +276,7 @@ def check(name: str, dataset: Any) -> Dataset:
             raise UserError(
                 f"data set '{name}': {split}_labels are {labels.min()} to {labels.max()}; use {lowest} to {highest}"
             )
-    if sizes is not None and (sizes.min() < 1 or (sizes.max(axis=0) > map_shape[1:]).any()):
+    if sizes is not None and (sizes.min() < 1 or (dataset.map_shape and (sizes.max(axis=0) > map_shape[1:]).any())):
         raise UserError(
             f"data set '{name}': {TEST_SIZES} are {sizes.min()} to {sizes.max()}; use 1 to the size of the maps"
         )

@@ -27,8 +27,8 @@ _FORMATS = ('AVIF', 'BMP', 'GIF', 'ICO', 'JPEG', 'JPEG2000', 'PCX', 'PNG', 'PPM'
 # How to undo EXIF orientations from 2 on
 _TURNS = ('FLIP_LEFT_RIGHT', 'ROTATE_180', 'FLIP_TOP_BOTTOM', 'TRANSPOSE', 'ROTATE_270', 'TRANSVERSE', 'ROTATE_90')
 
-# Images [n, H, W, C] uint8, labels [n] int32, a map [n, H, W] uint8 for each of the stream's targets and, with
-# `Stream.original`, the sizes [n, 2] int32 of the maps
+# Images [n, H, W, C] uint8, labels [n] int32, a map [n, H, W] uint8 for each of the stream's targets, an array for each
+# of its parts and, with `Stream.original`, the sizes [n, 2] int32 of the maps
 Chunk = tuple[Any, ...]
 MapShape = tuple[int, int]  # H, W of a map
 Pixels = TypeVar('Pixels')
@@ -42,6 +42,8 @@ class Stream(NamedTuple):
     chunks: Callable[[], Iterator[Chunk]]  # `samples` in total
     targets: tuple[str, ...] = ()  # names of the dense tasks whose maps come with the images
     original: MapShape | None = None  # H, W of the largest map, if maps keep the sizes of the original images
+    # Arrays of tasks of objects, 'TASK.PART': shape of one image's, and type
+    parts: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({})
 
 
 class Source(NamedTuple):

@@ -2,8 +2,9 @@
 
 Every class has its own smooth pattern, to which each image adds noise, so that a model has something to learn. As in a
 real data set, the images are the same in every run, regardless of its seed. In sets with dense tasks, an image shows an
-object: a rectangle at a random place, in which levels are inverted. All target maps describe this object. If test maps
-have sizes of their own, each is three quarters of the largest in one dimension, alternately in height and width.
+object: a rectangle at a random place, in which levels are inverted. All targets describe this object. If test maps have
+sizes of their own, each is three quarters of the largest in one dimension, alternately in height and width; the targets
+of tasks of objects are as large as the image then, too.
 """
 
 from collections.abc import Mapping
@@ -13,9 +14,9 @@ from PIL import Image
 
 from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.core import rng
-from semisfl_jax.data import dataset, maps, scenes
-from semisfl_jax.data.catalog import KNOWN
-from semisfl_jax.tasks import IGNORED
+from semisfl_jax.data import dataset, maps, objects, scenes
+from semisfl_jax.data.catalog import KNOWN, Known
+from semisfl_jax.tasks import IGNORED, PARTS
 
 SEED = 0
 GRID = 4  # a pattern is a GRID × GRID picture, enlarged
@@ -54,8 +55,8 @@ def make(name: str, size: int = 0, image_size: int = 0) -> dataset.Dataset:
         arrays[dataset.TEST_SIZES] = sizes
     for split in dataset.SPLITS if true.outputs else ():
         images, labels = arrays[f'{split}_images'], arrays[f'{split}_labels']
-        targets = _add_objects(name, split, images, labels, true.outputs, arrays.get(f'{split}_sizes'))
-        arrays |= {dataset.target_key(split, task): values for task, values in targets.items()}
+        targets = _add_objects(name, split, images, labels, true, arrays.get(f'{split}_sizes'))
+        arrays |= {dataset.target_key(split, *key.split('.')): values for key, values in targets.items()}
     return dataset.make(name, arrays, true.classes, fake=True, outputs=true.outputs)
 
 
@@ -101,19 +102,22 @@ def _add_objects(
     split: str,
     images: np.ndarray,
     labels: np.ndarray,
-    outputs: Mapping[str, int],
+    true: Known,
     sizes: np.ndarray | None,
 ) -> dict[str, np.ndarray]:
-    """Inverts a rectangle in every image [n, h, w, C], in place, and returns the maps of dense tasks.
+    """Inverts a rectangle in every image [n, h, w, C], in place, and returns the targets of dense tasks.
 
-    The maps are [n, h, w] or, where they have `sizes` [n, 2] of their own, as large as the largest.
+    The maps are [n, h, w] or, where they have `sizes` [n, 2] of their own, as large as the largest. Parts of tasks of
+    objects are under 'TASK.PART'.
     """
     generator = rng.host(SEED, 'fake', name, split, 'objects')
     count, height, width = images.shape[:3]
     sides = generator.integers([height // 4, width // 4], [height // 2, width // 2], (count, 2), endpoint=True)
     corners = generator.integers(0, [height, width] - sides, endpoint=True)
     shape = (height, width) if sizes is None else sizes.max(axis=0)
+    outputs = {task: number for task, number in true.outputs.items() if task not in PARTS}
     targets = {task: np.full((count, *shape), IGNORED, np.uint8) for task in outputs}
+    parts = {key: np.zeros((count, *of), kind) for key, (of, kind) in objects.shapes(true, height).items()}
     for row, (corner, (tall, wide)) in enumerate(zip(corners, np.maximum(sides, 1), strict=True)):
         box = slice(corner[0], corner[0] + tall), slice(corner[1], corner[1] + wide)
         images[row][box] = 255 - images[row][box]
@@ -124,7 +128,31 @@ def _add_objects(
         )
         for task, number in outputs.items():
             targets[task][row, : extent[0], : extent[1]] = _target(task, number, int(labels[row]), (top, left), extent)
-    return targets
+        for key, part in parts.items():
+            _fill(key, part[row], int(labels[row]), box, true.outputs)
+    return targets | parts
+
+
+def _fill(key: str, part: np.ndarray, label: int, box: tuple[slice, slice], outputs: Mapping[str, int]) -> None:
+    """Fills a part of the targets of an image, 'TASK.PART', all zeros, for an object of class `label` in `box`."""
+    (top, bottom), (left, right) = ((side.start, side.stop) for side in box)
+    match key.partition('.')[2]:
+        case 'boxes':
+            part[0] = left, top, right, bottom
+        case 'labels':
+            part[0] = 1 + label % outputs['instances']
+        case 'masks':
+            part[0] = 255
+        case 'semantic':
+            stuff = outputs['panoptic'] - outputs['instances']
+            part[:] = label % stuff
+            part[box] = stuff
+        case 'joints':  # along a diagonal
+            part[0] = np.linspace((left, top), (right - 1, bottom - 1), part.shape[1])
+        case 'visible':
+            part[0] = 2
+        case 'known':
+            part[:] = 1
 
 
 def _target(task: str, outputs: int, label: int, box: tuple[slice, slice], shape: tuple[int, int]) -> np.ndarray:

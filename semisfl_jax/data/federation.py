@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import jax.numpy as jnp
+import jax
 import numpy as np
 
 from semisfl_jax.base.errors import UserError
@@ -39,7 +39,7 @@ class HostFederation:
     tables: Federation
     images: np.ndarray  # [n, H, W, C] uint8, the training set
     labels: np.ndarray  # [n] int32
-    targets: Mapping[str, np.ndarray] = dataclasses.field(default_factory=dict)  # by dense task (T): [n, H, W] uint8
+    targets: Mapping[str, Any] = dataclasses.field(default_factory=dict)  # by dense task (T): [n, …], `Targets.train`
 
     def streamed(self, rows: Array | np.ndarray, reads: str = 'batches', place: Callable = _whole) -> Federation:
         """Builds the federation of one round.
@@ -56,9 +56,13 @@ class HostFederation:
         leading, tasks = np.shape(rows)[: self.tables.size.ndim], list(self.targets)  # [A] or [R, A]
         by_client = np.asarray(rows).reshape(*leading, -1)
 
-        def read(array: np.ndarray, task: int = 0, tasks: int = 1) -> Array:
+        def read(tree: Any, task: int = 0, tasks: int = 1) -> Any:
             task_rows = by_client[..., task::tasks, :].reshape(*leading[:-1], -1)
-            return place((*task_rows.shape, *array.shape[1:]), lambda part: array[task_rows[part]])
+
+            def one(array: np.ndarray) -> Array:
+                return place((*task_rows.shape, *array.shape[1:]), lambda part: array[task_rows[part]])
+
+            return jax.tree.map(one, tree)
 
         return self.tables.replace(
             client_images=read(self.images),
@@ -115,7 +119,7 @@ def build_federations(
     at_clients = at_server if clients is server else _arrays(dataset, clients)
 
     targets = {name: dataset.targets[name].train for name in tasks}
-    client_targets = {} if on_host else {name: jnp.asarray(target[clients]) for name, target in targets.items()}
+    client_targets = {} if on_host else jax.tree.map(lambda array: jax.device_put(array[clients]), targets)
 
     def place(parts: Sequence[np.ndarray]) -> list[np.ndarray]:
         return [part if on_host else np.searchsorted(clients, part) for part in parts]
@@ -126,11 +130,11 @@ def build_federations(
         Federation(
             *at_server,
             *at_clients,
-            server_index=jnp.asarray(np.searchsorted(server, partition.server_index), jnp.int32),
-            index=jnp.asarray(index),
-            size=jnp.asarray(size),
-            labeled_index=jnp.asarray(labeled_index),
-            labeled_size=jnp.asarray(labeled_size),
+            server_index=jax.device_put(np.searchsorted(server, partition.server_index).astype(np.int32)),
+            index=jax.device_put(index),
+            size=jax.device_put(size),
+            labeled_index=jax.device_put(labeled_index),
+            labeled_size=jax.device_put(labeled_size),
             client_targets=client_targets,
         )
         for partition, (index, size), (labeled_index, labeled_size) in zip(
@@ -144,8 +148,11 @@ def build_federations(
 
 
 def _arrays(dataset: Dataset, rows: np.ndarray) -> tuple[Array, Array]:
-    """Puts images [n, H, W, C] and labels [n] of some training rows on the device."""
-    return jnp.asarray(dataset.train_images[rows]), jnp.asarray(dataset.train_labels[rows], jnp.int32)
+    """Puts images [n, H, W, C] and labels [n] of some training rows on the device.
+
+    By `device_put`, as `jnp.asarray` compiles a small program for every shape.
+    """
+    return jax.device_put(dataset.train_images[rows]), jax.device_put(dataset.train_labels[rows].astype(np.int32))
 
 
 def _pad(trials: list[list[np.ndarray]]) -> list[tuple[np.ndarray, np.ndarray]]:

@@ -5,7 +5,8 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from types import MappingProxyType
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -84,7 +85,9 @@ class Example(NamedTuple):
 
     image: np.ndarray  # [S, S, 3] uint8
     label: int
-    targets: Mapping[str, np.ndarray]  # [S, S] or, at the original size, [H, W] uint8, by task
+    # By task: [S, S] or, at the original size, [H, W] uint8. 'TASK.PART': of tasks of objects
+    targets: Mapping[str, np.ndarray]
+    shape: MapShape  # of the image before resizing
 
 
 def stream(
@@ -94,6 +97,7 @@ def stream(
     items: Callable[[int, int], list[Item]],
     read: Callable[..., Example],
     original: MapShape | None = None,
+    parts: Mapping[str, tuple[tuple[int, ...], Any]] = MappingProxyType({}),
 ) -> Stream:
     """Streams examples of size × size, decoded on all cores.
 
@@ -105,6 +109,7 @@ def stream(
       read: (item, size=, resized=) -> an Example, with maps `resized` to `size` or else as large as the original image.
       original: height and width of the largest map, if maps keep their original sizes; smaller ones are padded with
         IGNORED at the bottom and right.
+      parts: of tasks of objects, as in Stream.
     """
     decode = functools.partial(read, size=size, resized=not original)
 
@@ -115,10 +120,11 @@ def stream(
                 by_task = [[example.targets[task] for example in examples] for task in tasks]
                 labels = np.array([example.label for example in examples], np.int32)
                 stacked = [padded(maps, original) if original else np.stack(maps) for maps in by_task]
-                sizes = [np.array([values.shape for values in by_task[0]], np.int32)] if original else []
+                stacked += [np.stack([example.targets[part] for example in examples]) for part in parts]
+                sizes = [np.array([example.shape for example in examples], np.int32)] if original else []
                 yield np.stack([example.image for example in examples]), labels, *stacked, *sizes
 
-    return Stream(samples, (size, size, 3), chunks, tasks, original)
+    return Stream(samples, (size, size, 3), chunks, tasks, original, parts)
 
 
 def padded(targets: Sequence[np.ndarray], shape: MapShape) -> np.ndarray:

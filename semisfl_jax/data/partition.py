@@ -15,6 +15,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -24,7 +25,7 @@ from semisfl_jax.core import rng
 from semisfl_jax.data import partitioners
 from semisfl_jax.data.apportion import largest_remainder
 from semisfl_jax.data.dataset import SPLITS, Dataset, blocks
-from semisfl_jax.tasks import IGNORED
+from semisfl_jax.tasks import IGNORED, PARTS
 
 Rows = tuple[np.ndarray, ...]  # of every client, N ascending int32 arrays
 # Settings that are stored only where used, with the value that their absence means
@@ -392,6 +393,9 @@ def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
             has = ', '.join(dataset.targets) or 'none'
             raise UserError(f"config.data.tasks: data set '{dataset.name}' has no dense task '{name}'; it has {has}")
         target = dataset.targets[name]
+        if name in PARTS:
+            _check_objects(dataset, name)
+            continue
         largest = tasks.make(name, target.outputs).largest
         for split, maps in zip(SPLITS, target[:2], strict=True):
             beyond = max(int(np.max(block, where=block != tasks.IGNORED, initial=0)) for block in blocks(maps))
@@ -411,6 +415,36 @@ def check_tasks(dataset: Dataset, names: Sequence[str]) -> None:
             warn(f'{what}, so there is nothing to tell apart; scores that need both are n/a')
 
 
+def _check_objects(dataset: Dataset, name: str) -> None:
+    """Raises UserError if targets of objects have a class that the task does not have, or a box without area."""
+    task, target = dataset.outline.task(name), dataset.targets[name]
+    for split, parts in zip(SPLITS, target[:2], strict=True):
+        limits = {'labels': task.outputs - task.stuff, 'semantic': task.stuff, 'visible': 2}
+        for part in limits.keys() & parts.keys():
+            void = IGNORED if part == 'semantic' else -1
+            beyond = max(int(np.max(block, where=block != void, initial=0)) for block in blocks(parts[part]))
+            if beyond > limits[part]:
+                raise UserError(
+                    f"data set '{dataset.name}', task '{name}': {split} {part} has the number {beyond}, above the "
+                    f'largest, {limits[part]}; fix the reader'
+                )
+        if 'boxes' in parts:
+            sides = parts['boxes'][..., 2:] - parts['boxes'][..., :2]
+            if (empty := (parts['labels'] > 0) & ~(sides > 0).all(axis=-1)).any():
+                raise UserError(
+                    f"data set '{dataset.name}', task '{name}': {split} image {np.argmax(empty.any(axis=1))} has an "
+                    'object whose box has no area; leave the object out'
+                )
+
+
+def _has_truth(name: str, targets: Any) -> np.ndarray:
+    """Marks images [n] bool with a truth for a task: a known pixel, an object, or a person with a joint."""
+    if name not in PARTS:
+        return np.concatenate([(block != IGNORED).any(axis=(1, 2)) for block in blocks(targets)])
+    marks = targets['visible' if name == 'persons' else 'labels'] > 0
+    return marks.reshape(len(marks), -1).any(axis=1)
+
+
 def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
     """Returns the training rows that have a truth for a task, ascending.
 
@@ -421,8 +455,7 @@ def rows_with_truth(dataset: Dataset, name: str) -> np.ndarray:
     Raises:
       UserError: no row has one.
     """
-    known = [(block != tasks.IGNORED).any(axis=(1, 2)) for block in blocks(dataset.targets[name].train)]
-    rows = np.flatnonzero(np.concatenate(known))
+    rows = np.flatnonzero(_has_truth(name, dataset.targets[name].train))
     if not len(rows):
         raise UserError(f"config.data.tasks: no training image of data set '{dataset.name}' has a truth for '{name}'")
     return rows
@@ -480,14 +513,19 @@ def evaluated(dataset: Dataset, rows: np.ndarray, split: str, tasks: Sequence[st
     """
     if split == 'test':
         return dataset
-    truths = {name: target._replace(test=target.train[rows]) for name, target in dataset.targets.items()}
+    truths = {
+        name: target._replace(test=jax.tree.map(lambda array: array[rows], target.train))
+        for name, target in dataset.targets.items()
+    }
     for name in tasks:
-        known = truths[name].test[truths[name].test != IGNORED]
-        if not len(known):
+        if not _has_truth(name, truths[name].test).any():
             raise UserError(
                 f"config.data.num_validation={len(rows)}: none of the validation images has a truth for task '{name}'; "
                 'hold out more'
             )
+        if name in PARTS:
+            continue
+        known = truths[name].test[truths[name].test != IGNORED]
         if known.min() == known.max():
             warn(f"all known pixels of the validation maps of task '{name}' are equal; scores that need both are n/a")
     return dataclasses.replace(

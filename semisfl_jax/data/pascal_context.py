@@ -115,8 +115,8 @@ def _stream(files: list[dict[str, Path]], size: int, original: MapShape | None =
 
 def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
     """Decodes an image to size × size, and its maps: `resized` too, or as large as the original image."""
-    image, shape = maps.picture(files['image'], size)
-    shape = (size, size) if resized else shape
+    image, original = maps.picture(files['image'], size)
+    shape = (size, size) if resized else original
     semseg = maps.decode_map(files['semseg'], shape)
     label_map = np.asarray(_load(files['edges'], 'LabelMap'))
     targets = {
@@ -125,7 +125,7 @@ def _read(files: dict[str, Path], size: int, resized: bool) -> maps.Example:
         'saliency': (maps.decode_map(files['saliency'], shape) >= SALIENT).astype(np.uint8),
         'edges': maps.borders(maps.nearest(label_map, *shape)).astype(np.uint8),
     }
-    return maps.Example(image, maps.largest_class(semseg, first=1), targets)
+    return maps.Example(image, maps.largest_class(semseg, first=1), targets, original)
 
 
 def _parts(path: Path, shape: MapShape) -> np.ndarray:

@@ -3,21 +3,22 @@
 import dataclasses
 import functools
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from ml_collections import ConfigDict
 
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.data import arrays as arrays_lib
-from semisfl_jax.data import bundled, cache, dataset, fake, folder, pascal_context, scenes, tfds_source
+from semisfl_jax.data import bundled, cache, coco, dataset, fake, folder, pascal_context, scenes, tfds_source
 from semisfl_jax.data.catalog import IMAGENET, KNOWN
 from semisfl_jax.data.dataset import Dataset, Outline, checksum
 from semisfl_jax.data.decode import Source
-from semisfl_jax.tasks import IGNORED
+from semisfl_jax.tasks import IGNORED, PARTS
 
 # key -> sets that read it
 OWNERS = {
-    'image_folder': (folder.FOLDER, folder.IMAGE100, folder.CINIC10, pascal_context.NAME),
+    'image_folder': (folder.FOLDER, folder.IMAGE100, folder.CINIC10, pascal_context.NAME, coco.NAME),
     'class_list': (folder.IMAGE100,),
 }
 # Sets that are neither prepared nor in a folder: name -> function (side to resize to, 0 to keep) -> Dataset
@@ -33,6 +34,7 @@ _FINDERS: dict[str, Callable[[ConfigDict], Source]] = {
     folder.CINIC10: folder.find_cinic10,
     scenes.MNIST_SCENES: scenes.find_mnist_scenes,
     pascal_context.NAME: pascal_context.find,
+    coco.NAME: coco.find,
     **{name: functools.partial(tfds_source.find_dense, name) for name in tfds_source.SETS},
 }
 
@@ -111,8 +113,11 @@ def outline(options: ConfigDict) -> Outline | None:
     has_list = options.class_list and not options.fake
     classes = len(folder.read_classes(options.class_list)) if has_list else true.classes
     side = options.image_size
-    image = padded_shape((side, side, true.image[2]) if side else true.image, options.pad_to)
-    return Outline(image, classes, true.outputs, true.original)
+    unpadded = (side, side, true.image[2]) if side else true.image
+    image = padded_shape(unpadded, options.pad_to)
+    objects = true.objects if image == unpadded else {}  # as `pad`
+    outputs = {task: count for task, count in true.outputs.items() if task in objects or task not in PARTS}
+    return Outline(image, classes, outputs, true.original, objects=objects)
 
 
 def shape_only_dataset(options: ConfigDict) -> Dataset:
@@ -130,6 +135,9 @@ def shape_only_dataset(options: ConfigDict) -> Dataset:
     return blank_set
 
 
+_OF_OBJECT = {'labels': 1, 'boxes': (0, 0, 1, 1), 'visible': 2}
+
+
 def blank(
     name: str, train: int, test: int, outline: Outline, mean: tuple[float, ...], std: tuple[float, ...]
 ) -> Dataset:
@@ -143,8 +151,16 @@ def blank(
       mean: [C].
       std: [C].
     """
-    image, classes, outputs, original, class_names = outline
-    maps = original or image[:2]
+    image, classes, original = outline.image, outline.classes, outline.original
+
+    def targets(task: str, count: int, side: tuple[int, int]) -> Any:
+        if task not in PARTS:
+            return _filled(count, *side)
+        arrays = {part: _filled(count, *shape, kind=kind) for part, (shape, kind) in outline.parts(task).items()}
+        for part in arrays.keys() & _OF_OBJECT.keys():  # an image without an object is not trained on
+            arrays[part] = np.broadcast_to(np.array(_OF_OBJECT[part], arrays[part].dtype), arrays[part].shape)
+        return arrays
+
     return Dataset(
         name=name,
         train_images=_filled(train, *image),
@@ -157,16 +173,16 @@ def blank(
         fake=True,
         checksum='',
         targets={
-            task: dataset.Targets(_filled(train, *image[:2]), _filled(test, *maps), number)
-            for task, number in outputs.items()
+            task: dataset.Targets(targets(task, train, image[:2]), targets(task, test, original or image[:2]), number)
+            for task, number in outline.outputs.items()
         },
         test_sizes=np.broadcast_to(np.array(original, np.int32), (test, 2)) if original else None,
-        class_names=tuple(class_names),
+        class_names=tuple(outline.class_names),
     )
 
 
-def _filled(*shape: int) -> np.ndarray:
-    return np.broadcast_to(np.uint8(0), shape)
+def _filled(*shape: int, kind: Any = np.uint8) -> np.ndarray:
+    return np.broadcast_to(np.zeros((), kind), shape)
 
 
 # --- images padded with zeros to a larger side, so that they fit a model's pooling (`config.data.pad_to`)
@@ -209,7 +225,7 @@ def add_border(images: np.ndarray, side: int, value: int = 0) -> np.ndarray:
 
 
 def pad(loaded: Dataset, side: int) -> Dataset:
-    """Pads the images of a data set to `side` x `side`, and its target maps with IGNORED.
+    """Pads the images of a data set to `side` x `side`, and its target maps with IGNORED; leaves out tasks of objects.
 
     Args:
       loaded: the data set.
@@ -233,6 +249,7 @@ def pad(loaded: Dataset, side: int) -> Dataset:
         targets={
             task: maps._replace(train=add_border(maps.train, side, IGNORED), test=add_border(maps.test, side, IGNORED))
             for task, maps in loaded.targets.items()
+            if task not in PARTS
         },
     )
     return dataclasses.replace(padded, checksum=checksum(loaded.name, padded.arrays))

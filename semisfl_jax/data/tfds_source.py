@@ -341,7 +341,7 @@ def _read_pet(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
         'semseg': np.array([0, 1, 0, 2], np.uint8)[trimap],
         'saliency': np.array([0, 1, 0, IGNORED], np.uint8)[trimap],
     }
-    return maps.Example(image, int(record['label']), targets)
+    return maps.Example(image, int(record['label']), targets, shape)
 
 
 def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example:
@@ -363,7 +363,7 @@ def _read_coco(record: dict[str, Any], size: int, resized: bool) -> maps.Example
         'stuff': np.where(known, np.maximum(semseg.astype(np.int64) - THINGS + 1, 0), IGNORED).astype(np.uint8),
         'edges': maps.known_borders(segments, known),
     }
-    return maps.Example(image, maps.largest_class(semseg, default=-1), targets)
+    return maps.Example(image, maps.largest_class(semseg, default=-1), targets, shape)
 
 
 # Name -> split for training, split for testing, image features, and reader of an encoded record (`maps.stream`)

@@ -1,4 +1,4 @@
-"""Runs a grid by command: each cell is a process of its own, as it is alone. A table at the end has all of them."""
+"""Runs a grid by command: cells that are one program are a process. A table at the end has all of them."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +20,7 @@ def run(
     program: Path | None = None,
     show: Callable[[str], None] = lambda line: None,
     launcher: Launcher | None = None,
+    share: int = 1,
 ) -> None:
     """Executes the cells that are missing, and shows a table of all.
 
@@ -31,6 +32,7 @@ def run(
       program: as in `engine.run`.
       show: likewise.
       launcher: likewise.
+      share: likewise.
 
     Raises:
       UserError: the folder is not usable, or some cells have failed.
@@ -39,7 +41,10 @@ def run(
     home = file_io.expand_home(root or 'runs', 'the workdir')
     sfl.runs.check_name(home)
     made = {sfl.run_name(cell.config, name): cell for cell in cells}
-    named = [CellJob(each, cell.title, _words(words, cell), cell.config.rounds) for each, cell in made.items()]
+    named = [
+        CellJob(each, cell.title, _words(words, cell), cell.config.rounds, sfl.grid.program(cell.config))
+        for each, cell in made.items()
+    ]
     jobs = Jobs(named, home, {})
     due = {job.name for job in jobs.missing()}
     sfl.runs.check_inputs([home / each for each in made if each not in due])
@@ -50,7 +55,7 @@ def run(
     keys = ' x '.join(cells[0].values) or 'seeds'
     head = f'grid of {keys} in {home}: {count(len(made), "cell")}, {len(made) - len(due)} done'
     try:
-        Session(home, home / LOGS, show, program, reports=False).run(
+        Session(home, home / LOGS, show, program, reports=False, share=share).run(
             Work([head], jobs.left, jobs.tasks, str, str), launcher
         )
     finally:

@@ -1,6 +1,6 @@
 """Starts jobs by submitit, on this machine or in Slurm, that divide the runs of a grid, a study or a sweep.
 
-Each job is the same command without the launcher; the folders of runs say who makes which.
+Each job is the same command with --jobs alone; the folders of runs say who makes which.
 """
 
 import importlib.util
@@ -42,7 +42,7 @@ class Launcher(NamedTuple):
 
         paths = [str(Path(sfl.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         os.environ['PYTHONPATH'] = os.pathsep.join(filter(None, paths))
-        command = _Command(list(self.words), dict(os.environ) if self.name == LOCAL else {})
+        command = _Command([*self.words, f'--jobs={self.jobs}'], dict(os.environ) if self.name == LOCAL else {})
         handler = signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited: Ctrl-C reaches this process alone
         try:
             executor = submitit.AutoExecutor(folder, cluster=self.name)
@@ -99,7 +99,7 @@ class _Command:
 
 
 def read(flags: Mapping[str, Any], words: Sequence[str]) -> Launcher | None:
-    """Returns the launcher that a command asks for, None if it does not.
+    """Returns the launcher that a command asks for, None if it does not: --jobs alone says how many divide the runs.
 
     Args:
       flags: values of --launcher, --jobs and --slurm by name.
@@ -111,6 +111,8 @@ def read(flags: Mapping[str, Any], words: Sequence[str]) -> Launcher | None:
     if not flags:
         return None
     name, jobs = flags.get('launcher', ''), flags.get('jobs', 0)
+    if flags.keys() == {'jobs'} and jobs > 0:
+        return None
     if name not in LAUNCHERS:
         raise UserError(f"--launcher='{name}' is unknown; {use_one_of(name, LAUNCHERS)}")
     if jobs < 1:

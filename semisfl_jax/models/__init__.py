@@ -13,6 +13,7 @@ from semisfl_jax.base.errors import UserError, describe, use_one_of
 from semisfl_jax.core.types import SplitModel
 from semisfl_jax.models import zoo
 from semisfl_jax.models.dense_zoo import DENSE_ARCHITECTURES, EncoderDecoder
+from semisfl_jax.models.detection.decoders import DECODERS
 from semisfl_jax.models.layers import Compute, TooSmall
 from semisfl_jax.models.lowerings import LOWERINGS
 from semisfl_jax.models.split import cut, encoder_decoder, is_nnx
@@ -79,18 +80,22 @@ def build_dense(
     batch_norm_variance: str = 'biased',
     output_stride: int = 8,
     recompute: bool = False,
+    task: str = '',
+    stuff: int = 0,
 ) -> SplitModel:
     """Builds the model `name` for a dense task, cut after its encoder.
 
     Args:
       name: a key of DENSE_ARCHITECTURES.
-      outputs: C, numbers per pixel.
+      outputs: C, numbers per pixel, or `tasks.Task.outputs` of a task of objects.
       image_shape: (H, W, C).
       convolution: as in `build`.
       dtype: as in `Compute`.
       batch_norm_variance: as in `Compute`.
       output_stride: stride of the encoder's last map: 8, 16 or 32; `scene_net` has only 8.
       recompute: as in `Compute`.
+      task: decides the decoder if it is a task of objects, a key of DECODERS; any other has the model's own.
+      stuff: how many of the outputs are classes of stuff, in the task 'panoptic'.
 
     Raises:
       UserError: an unknown name, a stride that the model does not have, images too small for it, or a user's model that
@@ -99,10 +104,20 @@ def build_dense(
     _check_name(name, DENSE_ARCHITECTURES)
     compute = Compute(dtype, _lowering(convolution), batch_norm_variance, recompute)
     pieces = DENSE_ARCHITECTURES[name](outputs, compute, output_stride)
-    if not (isinstance(pieces, tuple) and len(pieces) == 2):
+    if not (isinstance(pieces, tuple) and len(pieces) in (2, len(EncoderDecoder._fields))):
         raise UserError(f"model '{name}': the function returns {describe(pieces)}; return an encoder and a decoder")
+    encoder, decoder, pyramid, scale = EncoderDecoder(*pieces)
+    if make := DECODERS.get(task):
+        if pyramid is None:
+            raise UserError(
+                f"config.data.tasks: model.name='{name}' has no maps for the objects of '{task}'; use another model, "
+                'or let it return EncoderDecoder(encoder, decoder, pyramid=encoder)'
+            )
+        if compute.convolution == 'winograd' and convolution == 'auto':  # slower on these small maps
+            compute = compute._replace(convolution='direct')
+        encoder, decoder = pyramid, make(outputs, stuff, image_shape[:2], scale(image_shape[0]), compute)
     with _named(name, image_shape):
-        return encoder_decoder(*pieces, image_shape, recompute, outputs, name)
+        return encoder_decoder(encoder, decoder, image_shape, recompute, None if make else outputs, name)
 
 
 @contextmanager

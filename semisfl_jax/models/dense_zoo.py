@@ -13,6 +13,7 @@ import jax.numpy as jnp
 
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.core.types import Array
+from semisfl_jax.models.detection.decoders import Scale, small
 from semisfl_jax.models.layers import FLOAT32, Compute, ConvLayer, resize, unbiased_conv
 from semisfl_jax.models.pooling import max_pool
 from semisfl_jax.models.resnet import resnet
@@ -117,10 +118,13 @@ class SceneDecoder(nn.Module):
 
 
 class EncoderDecoder(NamedTuple):
-    """The two modules of a model for dense tasks: the input of `semisfl_jax.models.split.encoder_decoder`."""
+    """The two modules of a model for dense tasks, and what tasks of objects have in their place."""
 
     encoder: nn.Module
     decoder: nn.Module
+    # With the parameters of `encoder`, the maps of which `detection.decoders` makes a pyramid; None: there are none
+    pyramid: nn.Module | None = None
+    scale: Callable[[int], Scale] = small  # of these decoders, for images of a side
 
 
 def scene_net(outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
@@ -135,15 +139,20 @@ def scene_net(outputs: int, compute: Compute, output_stride: int) -> EncoderDeco
       UserError: another output stride.
     """
     _check_stride('scene_net', output_stride, (8,))
-    return EncoderDecoder(SceneEncoder(compute=compute), SceneDecoder(outputs, compute=compute))
+    encoder = SceneEncoder(compute=compute)
+    return EncoderDecoder(encoder, SceneDecoder(outputs, compute=compute), encoder)
 
 
 def _deeplab(version: str, depth: int, outputs: int, compute: Compute, output_stride: int) -> EncoderDecoder:
-    """Builds a DeepLab; only the last map crosses the cut in V3, the low-level map, too, in V3+."""
+    """Builds a DeepLab; only the last map crosses the cut in V3, the low-level map, too, in V3+.
+
+    Decoders of objects get C2 to C5 without dilation, whatever the output stride.
+    """
     _check_stride(f'deeplab{version}_resnet{depth}', output_stride, tuple(RATES))
     plus = version == 'v3plus'
     decoder = DeepLab(outputs, RATES[output_stride], LOW_WIDTH if plus else 0, compute=compute)
-    return EncoderDecoder(resnet(depth, output_stride, maps=(2, 5) if plus else (5,), compute=compute), decoder)
+    encoder = resnet(depth, output_stride, maps=(2, 5) if plus else (5,), compute=compute)
+    return EncoderDecoder(encoder, decoder, resnet(depth, 32, (2, 3, 4, 5), compute), lambda side: Scale())
 
 
 def _check_stride(name: str, output_stride: int, strides: tuple[int, ...]) -> None:

@@ -163,6 +163,7 @@ def run(
     train: bool,
     rows: Array | None = None,
     recompute: bool = False,
+    targets: Any = None,
 ) -> tuple[Any, Variables]:
     """Applies a piece of a model, as a `types.Piece`.
 
@@ -175,9 +176,10 @@ def run(
       rows: [B] bool, the rows that count in BatchNorm's statistics; None: all.
       recompute: recomputes everything between convolutions and products in the backward pass instead of storing it, see
         `Compute`.
+      targets: of a decoder of objects, which then returns losses; `key` draws its samples.
 
     Returns:
-      outputs, a pytree of float32, and variables.
+      outputs, a pytree whose floats are float32, and variables.
     """
     if not train:
         return _float32(module.apply(variables, inputs, train=False)), variables
@@ -185,7 +187,8 @@ def run(
 
     def training(variables: Variables, inputs: Any, rngs: dict[str, Array] | None) -> tuple[Any, Variables]:
         with nullcontext() if rows is None else nn.intercept_methods(_only_rows(rows)):
-            return module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'])
+            options = {} if targets is None else {'targets': targets}
+            return module.apply(variables, inputs, train=True, rngs=rngs, mutable=['batch_stats'], **options)
 
     apply = jax.checkpoint(training, policy=_KEPT) if recompute else training
     outputs, moved = apply(variables, inputs, rngs)
@@ -193,7 +196,7 @@ def run(
 
 
 def _float32(tree: Any) -> Any:
-    return jax.tree.map(lambda x: x.astype(jnp.float32), tree)
+    return jax.tree.map(lambda x: x.astype(jnp.float32) if jnp.issubdtype(x.dtype, jnp.floating) else x, tree)
 
 
 def _only_rows(rows: Array) -> Callable:
@@ -327,7 +330,8 @@ def check_output(what: str, output: Any, shape: tuple[int | None, ...] | None = 
 #
 # An encoder is a module, called as `encoder(images, train)`, that returns a tuple of feature maps [B, h, w, c]; a
 # decoder maps this tuple, called as `decoder(maps, train)`, to outputs [B, h', w', C], which are resized to the images.
-# The tuple holds everything that crosses the cut, skip connections too.
+# The tuple holds everything that crosses the cut, skip connections too. A decoder of objects (`detection.decoders`)
+# returns predictions of any structure and, called with targets, a dict of losses.
 
 
 def encoder_decoder(
@@ -340,15 +344,15 @@ def encoder_decoder(
 ) -> SplitModel:
     """Makes an encoder and a decoder the bottom and top of a split model.
 
-    Features are the tuple of maps, and `feature_size` counts all numbers in them. Outputs are resized bilinearly to the
-    images' size, [B, H, W, C]. Features and outputs are float32.
+    Features are the tuple of maps, and `feature_size` counts all numbers in them. Outputs that are one array are
+    resized bilinearly to the images' size, [B, H, W, C]. Features and outputs are float32.
 
     Args:
       encoder: maps images to a tuple of maps.
       decoder: maps the tuple to outputs.
       image_shape: (H, W, C).
       recompute: as in `Compute`.
-      num_outputs: C that the decoder must have; None: any.
+      num_outputs: C that the decoder must have; None: outputs are not checked.
       name: the model's name, for messages.
 
     Raises:
@@ -364,7 +368,8 @@ def encoder_decoder(
     for feature_map in features:
         check_output(f"the encoder of model.name='{name}'", feature_map, (None,) * 4)
     outputs, decoder_variables = shapes(decoder, features)
-    check_output(f"the decoder of model.name='{name}'", outputs, (None, None, None, num_outputs))
+    if num_outputs is not None:
+        check_output(f"the decoder of model.name='{name}'", outputs, (None, None, None, num_outputs))
     check_variables(name, encoder_variables, decoder_variables)
     maps = tuple(jax.ShapeDtypeStruct((1, *feature_map.shape[1:]), jnp.float32) for feature_map in features)
 
@@ -382,10 +387,15 @@ def encoder_decoder(
         return run(encoder, variables, images, key, train, rows, recompute)
 
     def top(
-        variables: Variables, maps: tuple[Array, ...], key: Array | None, train: bool, rows: Array | None = None
-    ) -> tuple[Array, Variables]:
-        outputs, variables = run(decoder, variables, maps, key, train, rows, recompute)
-        return resize(outputs, height, width), variables
+        variables: Variables,
+        maps: tuple[Array, ...],
+        key: Array | None,
+        train: bool,
+        rows: Array | None = None,
+        targets: Any = None,
+    ) -> tuple[Any, Variables]:
+        outputs, variables = run(decoder, variables, maps, key, train, rows, recompute, targets)
+        return resize(outputs, height, width) if isinstance(outputs, Array) else outputs, variables
 
     def missing(*_: object) -> NoReturn:
         raise UserError(

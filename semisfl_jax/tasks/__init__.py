@@ -1,6 +1,7 @@
 # ruff: noqa: F401
 """Tasks: what clients learn, and how it is scored. Classification is one of them."""
 
+from semisfl_jax.tasks import objects
 from semisfl_jax.tasks.catalog import classification, make, smallest
 from semisfl_jax.tasks.labels import of_clients
 from semisfl_jax.tasks.task import (
@@ -12,6 +13,7 @@ from semisfl_jax.tasks.task import (
     LAST,
     MIOU,
     OUTPUTS,
+    PARTS,
     PER_CLASS,
     RMSE,
     SCORES,
@@ -21,6 +23,7 @@ from semisfl_jax.tasks.task import (
     Scorer,
     Task,
     delta_m,
+    parts_of,
     score_key,
     split_key,
 )

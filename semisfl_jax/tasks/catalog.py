@@ -10,7 +10,7 @@ import numpy as np
 from semisfl_jax.base.errors import UserError, use_one_of
 from semisfl_jax.core import losses
 from semisfl_jax.core.types import Array
-from semisfl_jax.tasks import dense_losses, edges, labels, scores
+from semisfl_jax.tasks import dense_losses, edges, labels, objects, scores
 from semisfl_jax.tasks.task import ACCURACY, AP, DENSE, IGNORED, IOU, MIOU, ODSF, RMSE, Score, Scorer, Task
 
 
@@ -101,7 +101,7 @@ def _points(logits: Any) -> Any:
 
 
 # Name -> builder, fewest and most outputs
-_TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
+_TASKS: dict[str, tuple[Callable[..., Task], int, int]] = {
     'semseg': (partial(_classes, 'semseg', 'Semantic segmentation'), 2, IGNORED),
     'parts': (partial(_classes, 'parts', 'Part segmentation'), 2, IGNORED),
     'stuff': (partial(_classes, 'stuff', 'Stuff segmentation'), 2, IGNORED),
@@ -109,15 +109,19 @@ _TASKS: dict[str, tuple[Callable[[int], Task], int, int]] = {
     'edges': (partial(_binary, 'edges', dense_losses.weighted_bce, ODSF, edges.scorer()), 1, 1),
     'depth': (_depth, 1, 1),
     'keypoints': (_keypoints, 1, IGNORED - 1),
+    'instances': (objects.instances, 1, IGNORED - 1),
+    'panoptic': (objects.panoptic, 1, IGNORED - 1),
+    'persons': (objects.persons, 1, IGNORED - 1),
 }
 
 
-def make(name: str, outputs: int) -> Task:
+def make(name: str, outputs: int, stuff: int = 0) -> Task:
     """Builds a dense task.
 
     Args:
       name: one of DENSE.
-      outputs: number of classes or types of keypoints; 1 for saliency, edges and depth.
+      outputs: number of classes, joints or types of keypoints; 1 for saliency, edges and depth.
+      stuff: how many of the classes are stuff, in panoptic segmentation.
 
     Raises:
       UserError: the name is unknown, or the task cannot have so many outputs.
@@ -128,10 +132,9 @@ def make(name: str, outputs: int) -> Task:
     if not fewest <= outputs <= most:
         demand = f'{fewest}' if fewest == most else f'{fewest} to {most}'
         raise UserError(f"task '{name}' cannot have {outputs} outputs per pixel: use {demand}")
-    return build(outputs)
+    return build(outputs, stuff) if name == 'panoptic' else build(outputs)
 
 
 def smallest(name: str) -> Task:
     """Builds a task with the fewest outputs, for what does not depend on them: its title and its score."""
-    build, fewest, _ = _TASKS[name]
-    return build(fewest)
+    return make(name, _TASKS[name][1])

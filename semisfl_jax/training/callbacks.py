@@ -5,6 +5,7 @@ events of `events.py`; those below are examples.
 """
 
 import sys
+import threading
 import time
 from typing import Any
 
@@ -18,7 +19,7 @@ from semisfl_jax.training import events, metrics
 from semisfl_jax.training.events import Callback, Described, Ended, Event, Finished, Lines, RoundDone, Started
 
 BEST = 'best'  # folder beside checkpoints/
-_SECONDS_BETWEEN_LINES = 30.0
+_SECONDS_BETWEEN_LINES, _SECONDS_BETWEEN_TICKS = 30.0, 1.0
 _LOSSES = {'sup': 'loss_supervised', 'cons': 'loss_consistency', 'clust': 'loss_clustering', 'client': 'loss_local'}
 
 
@@ -158,6 +159,27 @@ class Progress:
             print(f'round {done}/{self._rounds}  {text}  {tqdm.format_interval(remaining)} left', flush=True)
 
 
+class Clock:
+    """Shows how many seconds something has taken so far, until it is closed; then the line is empty again."""
+
+    def __init__(self, text: str):
+        self._closed = threading.Event()
+        self._line = tqdm(bar_format='{desc}', leave=False, dynamic_ncols=True)
+        self._ticking = threading.Thread(target=self._tick, args=(text, time.monotonic()), daemon=True)
+        self._ticking.start()
+
+    def _tick(self, text: str, start: float) -> None:
+        while not self._closed.is_set():
+            self._line.set_description_str(f'{text} … {time.monotonic() - start:.0f} s')
+            self._closed.wait(_SECONDS_BETWEEN_TICKS)
+
+    def close(self) -> None:
+        """Ends the clock."""
+        self._closed.set()
+        self._ticking.join()
+        self._line.close()
+
+
 def _shows_bars() -> bool:
     """Returns whether stderr is a terminal, or the cell of a notebook."""
     python = sys.modules.get('IPython')
@@ -165,15 +187,21 @@ def _shows_bars() -> bool:
 
 
 def _progress() -> Callback:
-    """Shows the `Progress` of a run."""
+    """Shows the `Progress` of a run, and before it, where there is a bar, a `Clock` of what compiles."""
     shown: Progress | None = None
+    clock: Clock | None = None
     described: Described
 
     def call(event: Event) -> None:
-        nonlocal shown, described
+        nonlocal shown, clock, described
+        if clock:
+            clock.close()
+            clock = None
         match event:
             case Described():
                 described = event
+            case events.Compiling(program) if _shows_bars():
+                clock = Clock(f'preparing the {program}')
             case Started(completed):
                 shown = Progress(completed, described.rounds, described.headline)
             case RoundDone(number, lines) if shown:
@@ -200,10 +228,11 @@ def console() -> Callback:
                 print_lines(*text, f'workdir    {folder}' if folder else 'workdir    none: nothing is written')
             case events.Resumed(completed):
                 print_lines(f'resuming from the checkpoint of round {completed}')
-            case events.Compiling(program):
+            case events.Compiling(program) if not _shows_bars():  # else there is a clock
                 print(f'preparing the {program} …', end=' ', flush=True)
-            case events.Compiled(_, seconds, cached):
-                print_lines(f'{seconds:.1f} s{" (compiled program loaded from cache)" if cached else ""}')
+            case events.Compiled(program, seconds, cached):
+                began = f'preparing the {program} … ' if _shows_bars() else ''
+                print_lines(f'{began}{seconds:.1f} s{" (compiled program loaded from cache)" if cached else ""}')
             case Finished(content, folder, earlier):
                 if earlier:
                     print_lines(f'{count(content["rounds"], "round")} already done')

@@ -20,6 +20,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from semisfl_jax import core, costs, data
+from semisfl_jax.base import machine
 from semisfl_jax.config import failures, keys
 from semisfl_jax.core import frequency, hparams
 from semisfl_jax.core.types import Array, Cohort, Federation, Metrics
@@ -45,7 +46,7 @@ class Driver:
       trials: [R].
       map: how the trials of one device are computed: 'vmap' | 'loop', '' for one trial.
       key: root keys of all trials.
-      round: as `Algorithm.round`, arguments and results of all trials.
+      varied: keys of `HParams` whose values differ between the trials.
     """
 
     def __init__(
@@ -63,13 +64,22 @@ class Driver:
           UserError: there are fewer devices.
         """
         first = trials[0]
-        self.trials, self.map, self.round, self._mesh = trials, '', first.algorithm.round, first.mesh
+        self.trials, self.map, self._mesh, self.varied = trials, '', first.mesh, tuple(varied)
         if len(trials) > 1:
-            self.map, mapped = core.clients.trial_map(trial_map)
-            self._mesh = core.clients.make_mesh(devices)
-            self.round = build_round(partial(compute_round, first, varied), mapped, self._mesh)
+            self.map, self._mesh = core.clients.trial_map(trial_map)[0], core.clients.make_mesh(devices)
         self.key = self.stack([trial.key for trial in trials])
         self._values = [self.stack([np.float32(keys.flat(trial.config)[key]) for trial in trials]) for key in varied]
+
+    def round(self, at_once: int = 0) -> Callable[..., tuple[Any, Metrics]]:
+        """Returns the round: as `Algorithm.round`, with arguments and results of all trials.
+
+        Args:
+          at_once: number of trials that are computed at once on a device, where map is 'vmap'; 0: all.
+        """
+        if len(self.trials) == 1:
+            return self.trials[0].algorithm.round
+        mapped = core.clients.trial_map(self.map, at_once)[1]
+        return build_round(partial(compute_round, self.trials[0], self.varied), mapped, self._mesh)
 
     def stack(self, trees: Sequence[Any]) -> Any:
         """Stacks R pytrees into one with leaves [R, ...], divided over the devices; returns a single one as it is."""
@@ -126,7 +136,7 @@ class Driver:
         return stacked.replace(**core.clients.replicate(self._mesh, {name: getattr(first, name) for name in names}))
 
     def arguments(self, state: Any, controllers: Sequence[frequency.FrequencyState], inputs: RoundInputs) -> tuple:
-        """Assembles the arguments of `round` from the state of all trials and the controllers [R]."""
+        """Assembles the arguments of the `round` from the state of all trials and the controllers [R]."""
         k_s = self.stack([np.int32(controller.k_s) for controller in controllers])
         return self.key, state, inputs.federation, inputs.cohort, k_s, *self._values
 
@@ -176,7 +186,7 @@ def compute_round(experiment: Experiment, varied: Sequence[str], *arguments: Any
 
 def init_state(experiment: Experiment) -> jax.stages.Wrapped:
     """Jits the function from a root key to the state before the first round, on every device."""
-    return jax.jit(experiment.algorithm.init, out_shardings=core.clients.replicated(experiment.mesh))
+    return machine.jit_once(experiment.algorithm.init, core.clients.replicated(experiment.mesh))
 
 
 def _stack(trees: Sequence[Any]) -> Any:

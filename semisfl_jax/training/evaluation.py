@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
@@ -17,6 +18,7 @@ from semisfl_jax.data import maps
 from semisfl_jax.tasks import Task
 from semisfl_jax.training import checks
 from semisfl_jax.training.experiment import Experiment, compile_with
+from semisfl_jax.training.kept import NOTHING, Kept
 
 Scores = dict[str, dict[str, Any]]  # {output of `predict`: {score: value}}
 
@@ -31,8 +33,13 @@ class Batches(NamedTuple):
 
 
 def compile_evaluate(
-    predict: Predict, like: Any, inputs: Any, task_of: Callable[[str], Task], jit: Callable = machine.jit
-) -> Callable[[Any, Any], Scores]:
+    predict: Predict,
+    like: Any,
+    inputs: Any,
+    task_of: Callable[[str], Task],
+    jit: Callable = machine.jit,
+    kept: Kept = NOTHING,
+) -> Callable[..., Scores]:
     """Compiles the evaluation of `predict`, from exact counts.
 
     Args:
@@ -41,15 +48,21 @@ def compile_evaluate(
       inputs: the batches, as arrays or shapes.
       task_of: finds the task of an output.
       jit: compiles, as `machine.jit`.
+      kept: may have the program.
 
     Returns:
-      A function (batches, state) -> {output: {score: value}}; of several models, the mean and the best.
+      A function (batches, state, `Experiment.host_truth`) -> {output: {score: value}}; of several models, the mean and
+      the best.
     """
-    compiled = jit(counting(predict, task_of)).lower(like, inputs).compile()
+    compiled = kept.lower('evaluation', lambda: jit(counting(predict, task_of)).lower(like, inputs))()
 
-    def evaluate(inputs: Any, state: Any) -> Scores:
+    def evaluate(inputs: Any, state: Any, host_truth: Mapping[str, Any] = MappingProxyType({})) -> Scores:
         counted = jax.device_get(compiled(state, inputs))
-        return {name: _scores(task_of(name), counts) for name, counts in counted.items()}
+        return {
+            name: _scores(task, counts, host_truth.get(task.name))
+            for name, counts in counted.items()
+            for task in [task_of(name)]
+        }
 
     return evaluate
 
@@ -92,7 +105,7 @@ def counting(predict: Predict, task_of: Callable[[str], Task]) -> Callable:
             counted = {}
             for name, outputs in predict(state, batch.images).items():
                 task = task_of(name)
-                compared = batch.truths[task.name], batch.valid, batch.sizes
+                compared = batch.truths.get(task.name), batch.valid, batch.sizes  # the host has the truth of objects
                 by_model = outputs if isinstance(outputs, tuple) else (outputs,)
                 counted[name] = [task.scorer.count(x, *compared) for x in by_model]
             return counted
@@ -102,9 +115,12 @@ def counting(predict: Predict, task_of: Callable[[str], Task]) -> Callable:
     return counts
 
 
-def _scores(task: Task, counts: list[Any]) -> dict[str, Any]:
+def _scores(task: Task, counts: list[Any], host_truth: tuple[Any, ...] | None) -> dict[str, Any]:
     """Computes the scores of a model; of several, the mean of each score, and the best of the score that counts."""
-    by_model = [task.scorer.finish(count) for count in counts]
+    if host_truth:
+        images = len(next(iter(host_truth[0].values())))
+        counts = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:])[:images], counts)
+    by_model = [task.scorer.finish(count, *host_truth or ()) for count in counts]
     if len(by_model) == 1:
         return by_model[0]
     means = {name: np.mean([scores[name] for scores in by_model], axis=0) for name in by_model[0]}
@@ -129,12 +145,15 @@ def _per_trial(trials: Sequence[Experiment], make: Callable[[Experiment], Any]) 
     return [make(trial) for trial in trials]
 
 
-def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[Callable[[Any], Scores]]:
+def build_evaluate(
+    trials: Sequence[Experiment], images: Sequence[Any], kept: Kept = NOTHING
+) -> list[Callable[[Any], Scores]]:
     """Compiles the evaluation of R trials once.
 
     Args:
       trials: [R].
       images: [R] from `evaluated`.
+      kept: may have the program.
 
     Returns:
       [R] functions from the state of a trial to its scores, in classification also those of its clients.
@@ -145,10 +164,10 @@ def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
     first = trials[0]
     predict = checks.check_predict(first.method.name, first.algorithm, first.task_of)
     state = core.clients.like(first.mesh, first.state_shapes)
-    evaluate = compile_evaluate(predict, state, images[0], first.task_of, compile_with(first.config))
+    evaluate = compile_evaluate(predict, state, images[0], first.task_of, compile_with(first.config), kept)
 
-    def judge(batches: Any, held: np.ndarray, state: Any) -> Scores:
-        scores = evaluate(batches, state)
+    def judge(batches: Any, held: np.ndarray, host_truth: Mapping[str, Any], state: Any) -> Scores:
+        scores = evaluate(batches, state, host_truth)
         for by_name in scores.values():
             if tasks.PER_CLASS.name in by_name:
                 by_name |= tasks.of_clients(by_name[tasks.PER_CLASS.name], held)
@@ -158,36 +177,47 @@ def build_evaluate(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
         labels = trial.dataset.train_labels
         return np.sum([data.describe(trial.partition, labels, labeled) for labeled in (False, True)], axis=0)
 
-    return [functools.partial(judge, of, held(trial)) for trial, of in zip(trials, images, strict=True)]
+    return [
+        functools.partial(judge, of, held(trial), trial.host_truth) for trial, of in zip(trials, images, strict=True)
+    ]
 
 
 SURE = 20.0  # a logit whose probability is 1 to float32
 
 
-def constants(experiment: Experiment) -> dict[str, np.ndarray]:
-    """Computes the `Task.constant` [outputs] of every task that has one, by output, from the maps of its clients."""
+def constants(experiment: Experiment) -> dict[str, Any]:
+    """Computes the `Task.constant` of every task that has one, by output, from the targets of its clients."""
     names, pixels = experiment.config.data.tasks, {}
     for output, task in experiment.algorithm.tasks.items():
         if task.constant:
             held = experiment.partition.client_index[names.index(task.name) :: len(names)]
+            rows, targets = np.unique(np.concatenate(held)), experiment.dataset.targets[task.name].train
+            if task.name in tasks.PARTS:
+                pixels[output] = task.constant(targets, rows)
+                continue
             counts = np.zeros(256, np.int64)  # of the pixels of each number
-            for row in np.unique(np.concatenate(held)):  # all at once would take eight times their memory
-                counts += np.bincount(experiment.dataset.targets[task.name].train[row].ravel(), minlength=256)
+            for row in rows:  # all at once would take eight times their memory
+                counts += np.bincount(targets[row].ravel(), minlength=256)
             pixels[output] = task.constant(counts[: tasks.IGNORED])
     return pixels
 
 
-def predict_constants(pixels: Mapping[str, Array], images: Array) -> dict[str, Any]:
-    """Predicts the same outputs for every pixel; a `types.Predict` with `constants` for a state.
+def predict_constants(pixels: Mapping[str, Any], images: Array) -> dict[str, Any]:
+    """Predicts the same outputs for every pixel, or objects for every image; `constants` in place of a state.
 
     Args:
-      pixels: [outputs] by output.
+      pixels: [outputs] by output, or a dict of arrays.
       images: [B, H, W, C].
 
     Returns:
-      {output: [B, H, W, outputs]}.
+      {output: [B, H, W, outputs]}, or a dict of arrays [B, …].
     """
-    return {name: jnp.broadcast_to(pixel, (*images.shape[:3], len(pixel))) for name, pixel in pixels.items()}
+    return {
+        name: jax.tree.map(lambda x: jnp.broadcast_to(x, (len(images), *x.shape)), constant)
+        if isinstance(constant, dict)
+        else jnp.broadcast_to(constant, (*images.shape[:3], len(constant)))
+        for name, constant in pixels.items()
+    }
 
 
 def object_maps(experiment: Experiment) -> np.ndarray:
@@ -217,7 +247,8 @@ def predict_objects(state: Any, maps: Array) -> dict[str, Any]:
 def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[dict[str, dict[str, float]]]:
     """Computes the scores of the trivial predictions of dense tasks, a baseline for those of models.
 
-    'constant' predicts the outputs that score best if all pixels of all images get the same (`Task.constant`). In
+    'constant' predicts the same outputs for all pixels of all images, those that score best, or the same objects in all
+    images (`Task.constant`). In
     saliency, 'objects' predicts that all objects are salient: the pixels whose true class in `semseg` is not 0.
 
     Args:
@@ -235,7 +266,7 @@ def trivial_scores(trials: Sequence[Experiment], images: Sequence[Any]) -> list[
         judged = {name: task.score.name for name, task in first.algorithm.tasks.items()}
         return [
             {tasks.score_key(name, judged[name]): scores[name][judged[name]] for name in judged if name in scores}
-            for scores in map(evaluate, inputs, states)
+            for scores in map(evaluate, inputs, states, [trial.host_truth for trial in trials])
         ]
 
     by_name: dict[str, list[dict[str, float]]] = {}

@@ -56,7 +56,15 @@ class Experiment(NamedTuple):
         truth = {name: target.test for name, target in self.dataset.targets.items()}
         truth['classification'] = self.dataset.test_labels
         tasks = list(self.algorithm.tasks.values()) or [self.task_of(self.algorithm.headline)]
-        return {task.name: truth[task.name] for task in tasks}
+        return {task.name: truth[task.name] for task in tasks if not task.scorer.on_host}
+
+    @property
+    def host_truth(self) -> dict[str, tuple[Any, ...]]:
+        """What `Scorer.finish` takes beside outputs, by task that the host scores."""
+        data = self.dataset
+        others = data.test_sizes, data.test_images.shape[1]
+        tasks = self.algorithm.tasks.values()
+        return {task.name: (data.targets[task.name].test, *others) for task in tasks if task.scorer.on_host}
 
     @property
     def devices(self) -> int:
@@ -116,7 +124,7 @@ def build_trials(
     They share one copy of the images, and model and algorithm, except the first state with `model.weights`.
 
     Args:
-      configs: [R], which differ only in `seed` and in numbers of a round.
+      configs: [R], which differ only in `seed`, in their split and in numbers of a round.
       goes_on: whether all trials resume, so that none needs a first state.
       given: the data if no file has them.
 
@@ -207,9 +215,9 @@ def build_model(config: ConfigDict, outline: data.Outline, axes: tuple[str, ...]
         return _started(config, models.build(net.name, outline.classes, outline.image, *cut, axes=axes, **options))
     task_models = []
     for name in config.data.tasks:
-        outputs = outline.outputs[name]
-        model = models.build_dense(net.name, outputs, outline.image, output_stride=net.output_stride, **options)
-        task_models.append(TaskModel(tasks_lib.make(name, outputs), model))
+        task = outline.task(name)
+        options |= {'output_stride': net.output_stride, 'task': name, 'stuff': task.stuff}
+        task_models.append(TaskModel(task, models.build_dense(net.name, task.outputs, outline.image, **options)))
     first = task_models[0]  # all tasks begin with its encoder (`init_models`)
     return (first._replace(model=_started(config, first.model)), *task_models[1:])
 
@@ -310,9 +318,9 @@ def assemble(
     rule = config_lib.k_s_rule(keys.flat(config), shared.method)
     controller = frequency.FrequencyOptions(rule=rule, labeled_share=labeled_share, **settings)
     frequency.check(controller)
-    outputs = [dataset.targets[name].outputs for name in config.data.tasks]
+    tasks = [dataset.outline.task(name) for name in config.data.tasks]
     shape, may_fail = dataset.train_images.shape[1:], failures.can_happen(config.failures)
-    price = costs.build(config, shared.method, dataset.num_classes, shape, shared.hparams, may_fail, outputs)
+    price = costs.build(config, shared.method, dataset.num_classes, shape, shared.hparams, may_fail, tasks)
     return Experiment(
         config=config,
         key=key,

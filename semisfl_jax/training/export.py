@@ -2,10 +2,10 @@
 
     semisfl export RUN OUT [--model=NAME] [--round=N | --best] [--import=FILE.py]
 
-OUT, a new folder, gets the weights (weights.safetensors), the program from images to logits (program.jax, made by
-jax.export for CPU, CUDA and TPU and for any number of images), what a caller must know (model.json: shape of the
-images, names of the classes, normalization, scores, settings), and a README.md with the lines that load it. These need
-JAX, NumPy and flatbuffers.
+OUT, a new folder, gets the weights (weights.safetensors), the program from images to logits, or to what a dense task
+predicts (program.jax, made by jax.export for CPU, CUDA and TPU and for any number of images), what a caller must know
+(model.json: shapes of images and outputs, names of the classes, normalization, scores, settings), and a README.md with
+the lines that load it. These need JAX, NumPy and flatbuffers.
 
 RUN is the folder of a run of one seed; of several, its seed_N. NAME is an output of the run, such as teacher or
 student, or one of its dense tasks; by default the one that judges the method. N is a round that has a checkpoint; by
@@ -76,7 +76,7 @@ def export(
     built = load.without_data(path)
     number, state = load.state(path, built, round_number)
     weights, program, name = _program(built, state, model)
-    described = _describe(path, built, name, number)
+    described = _describe(path, built, name, number, _outputs(program))
     target.mkdir(parents=True, exist_ok=True)
     file_io.write(target / 'weights.safetensors', bytes(safetensors.save(weights)))
     file_io.write(target / 'program.jax', bytes(program.serialize()))
@@ -109,6 +109,15 @@ def _program(built: Experiment, state: Any, name: str) -> tuple[dict[str, np.nda
     return weights, jax.export.export(compile_with(built.config)(predict), platforms=PLATFORMS)(*arguments), name
 
 
+def _outputs(program: jax.export.Exported) -> dict[str, dict[str, Any]]:
+    """Returns shape, without that of the batch, and type of each array that the program gives, '' if it is one."""
+    arrays = jax.tree_util.tree_leaves_with_path(jax.tree.unflatten(program.out_tree, program.out_avals))
+    return {
+        jax.tree_util.keystr(key, simple=True, separator='/'): {'shape': [*array.shape[1:]], 'dtype': str(array.dtype)}
+        for key, array in arrays
+    }
+
+
 def _shapes(arrays: Mapping[str, np.ndarray]) -> dict[str, jax.ShapeDtypeStruct]:
     return {key: jax.ShapeDtypeStruct(array.shape, array.dtype) for key, array in arrays.items()}
 
@@ -123,7 +132,9 @@ def _read(predict: Any, leaves: Mapping[str, np.ndarray], images: jax.ShapeDtype
     return [key for key, variable in zip(sorted(leaves), program.invars, strict=False) if variable in needed]
 
 
-def _describe(folder: Path, built: Experiment, name: str, number: int) -> dict[str, Any]:
+def _describe(
+    folder: Path, built: Experiment, name: str, number: int, outputs: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
     """Returns the content of model.json."""
     dataset, config = built.dataset, load.config(folder)
     lines = metrics.read(folder / 'metrics.jsonl')[number - 1 : number] if number else []
@@ -140,6 +151,7 @@ def _describe(folder: Path, built: Experiment, name: str, number: int) -> dict[s
     return {
         'output': name,
         'images': {'shape': list(dataset.outline.image), 'dtype': 'uint8', 'values': '0 to 255'},
+        'outputs': outputs,
         'class_names': list(dataset.class_names),
         # of images divided by 255; the program applies it
         'normalization': {'mean': list(dataset.mean), 'std': list(dataset.std)},
@@ -170,16 +182,20 @@ def card(described: Mapping[str, Any]) -> str:
         if isinstance(value, float)
     ]
     classes = ', '.join(described['class_names']) or 'not named by the data set'
+    outputs = ', '.join(
+        f'{name} [{", ".join(map(str, ["N", *array["shape"]]))}] of {array["dtype"]}'.lstrip()
+        for name, array in described['outputs'].items()
+    )
     return '\n'.join(
         [
             f'# {described["output"]} of {described["algorithm"]}, trained on {described["data"]}',
             '',
             f'Takes images [N, {", ".join(map(str, images["shape"]))}] of {images["dtype"]}, {images["values"]}, and '
-            'normalizes them itself. Equal to the models of the run: to the bit on a CPU of the kind that trained it, '
-            'elsewhere up to rounding.',
+            f'normalizes them itself; gives {outputs}. Equal to the models of the run: to the bit on a CPU of the kind '
+            'that trained it, elsewhere up to rounding.',
             '',
             *scores,
-            f'- classes, in the order of the logits: {classes}',
+            f'- classes, in the order of their numbers: {classes}',
             f'- made by semisfl_jax, {made if made.startswith("version") else f"commit {made}"}',
             '',
             'Load it (`pip install jax flatbuffers`):',

@@ -4,9 +4,9 @@ import itertools
 import json
 import math
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 from ml_collections import ConfigDict
@@ -18,10 +18,21 @@ from semisfl_jax.base.errors import UserError, columns, count, shorten, warn
 from semisfl_jax.base.keys import as_word
 from semisfl_jax.config import keys
 from semisfl_jax.core import hparams
-from semisfl_jax.training import memory, metrics, outputs
+from semisfl_jax.training import events, memory, metrics, outputs
 from semisfl_jax.training.load import Result
 
+_Item = TypeVar('_Item')
+
 MOST = 1000  # cells
+MOST_TOGETHER = 100  # runs of a program: each has files open
+# Keys of which client holds which images: arrays, which differ between seeds, too
+SPLIT = frozenset(
+    {
+        *('federation.partition', 'federation.alpha', 'federation.labeled_alpha', 'federation.classes_per_client'),
+        *('federation.min_images', 'federation.max_images', 'federation.min_labeled', 'federation.mismatch'),
+        'data.partition_seed',
+    }
+)
 
 
 class Cell(NamedTuple):
@@ -103,6 +114,16 @@ def _axis(key: str, values: Iterable[Any]) -> list[Any]:
     return axis
 
 
+class Planned(NamedTuple):
+    """A run to be trained."""
+
+    config: ConfigDict  # checked and resolved
+    told: Sequence[str] = ()  # warnings, given once all is built
+    folder: Path | None = None
+    callbacks: Sequence[events.Callback] = ()
+    title: str = ''  # what messages call it, where there are several
+
+
 class Results(dict[Any, Result]):
     """The results of a grid by the values of its keys, `results[0.01, 0.9]`, which print as a table.
 
@@ -127,48 +148,104 @@ class Results(dict[Any, Result]):
         return '\n'.join([*columns(rows, '>' * len(rows[0])), *faults])
 
 
-def programs(cells: Sequence[Cell]) -> list[list[Cell]]:
-    """Divides cells into groups that can be one program each: they differ in numbers of a round alone.
+# --- runs that are one program
 
-    Such a number is an argument of the program, in place of a constant. 0 is apart, as methods leave out what it would
-    multiply.
+
+def program(config: ConfigDict) -> str:
+    """Returns what runs (configuration resolved) have in common that can be one program.
+
+    They may differ in numbers of a round, which are arguments of the program in place of constants, and in their split.
+    0 is apart, as methods leave out what it would multiply.
     """
-    groups: dict[Any, list[Cell]] = {}
-    for cell in cells:
-        flat = config_lib.flatten(cell.config)
-        numbers = {key for key in cell.values if is_number(key, cell.config)}
-        constant = {key: value != 0 if key in numbers else value for key, value in flat.items()}
-        own = cell.title if cell.config.diagnostics_every else ''  # their programs have constants
-        groups.setdefault(json.dumps([own, constant], sort_keys=True), []).append(cell)
-    return list(groups.values())
+    numbers, flat = _numbers(config), config_lib.flatten(config)
+    if config.diagnostics_every:  # their programs have constants
+        return json.dumps(flat, sort_keys=True)
+    return json.dumps(
+        {key: value != 0 if key in numbers else value for key, value in flat.items() if key not in SPLIT},
+        sort_keys=True,
+    )
 
 
-def varied(cells: Sequence[Cell]) -> list[str]:
-    """Lists the keys in which cells of one program differ."""
-    first = cells[0].values
-    return [key for key in first if any(cell.values[key] != first[key] for cell in cells)]
+def varied(configs: Sequence[ConfigDict]) -> list[str]:
+    """Lists the numbers in which runs of one program differ."""
+    flats = list(map(keys.flat, configs))
+    return sorted(key for key in _numbers(configs[0]) if any(flat[key] != flats[0][key] for flat in flats))
 
 
-def is_number(key: str, config: ConfigDict) -> bool:
-    """Tells whether a key is a number that the round of the configured method computes with."""
-    own = key in hparams.KEYS or key.startswith(f'{algorithms.get(config.algorithm).option_group}.')
-    return own and keys.types(config)[key] is float
+def _numbers(config: ConfigDict) -> set[str]:
+    """Lists the keys of numbers that the round of the configured method computes with."""
+    own = f'{algorithms.get(config.algorithm).option_group}.'
+    return {
+        key
+        for key, kind in keys.types(config).items()
+        if kind is float and (key in hparams.KEYS or key.startswith(own))
+    }
+
+
+def together(items: Iterable[_Item], program: Callable[[_Item], str]) -> list[list[_Item]]:
+    """Divides what is to be trained into groups that are one program each; those without one, '', are alone."""
+    groups: dict[Any, list[_Item]] = {}
+    for number, item in enumerate(items):
+        groups.setdefault(program(item) or number, []).append(item)
+    starts = ((group, start) for group in groups.values() for start in range(0, len(group), MOST_TOGETHER))
+    return [group[start : start + MOST_TOGETHER] for group, start in starts]
+
+
+def train_groups(
+    groups: Iterable[Sequence[Planned]], train: Callable[[Sequence[Planned]], Sequence[Result | UserError]]
+) -> Iterator[tuple[Planned, Result | UserError]]:
+    """Trains groups in turn, each as one program, or as smaller ones where it is too large or cannot be one.
+
+    Args:
+      groups: the runs.
+      train: trains runs as one program.
+
+    Yields:
+      Each run and its result; a warning names one that fails, and the others go on.
+    """
+    waiting = list(groups)
+    while waiting:
+        group = waiting.pop(0)
+        try:
+            results = train(group)
+        except memory.TooLarge as error:
+            if len(group) > 1:  # half of them at a time
+                waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
+                continue
+            results = [error]
+        except jax.errors.ConcretizationTypeError:  # Python decides by it what to compute
+            if len(group) == 1:
+                raise
+            names = ' or '.join(varied([run.config for run in group]))
+            warn(f'{names} shapes the program; {count(len(group), "run")} are trained in turn')
+            waiting[:0] = [[run] for run in group]
+            continue
+        except UserError as error:
+            if len(group) > 1:  # of which?
+                waiting[:0] = [[run] for run in group]
+                continue
+            results = [error]
+        for run, result in zip(group, results, strict=True):
+            if isinstance(result, UserError) and len(group) == 1:  # beside others it is named at once
+                warn(f'{run.title}: {result}')
+            yield run, result
 
 
 def run(
-    groups: Sequence[Sequence[Cell]],
+    cells: Sequence[Cell],
     folder: str | os.PathLike | None,
-    train: Callable[[Sequence[Cell], Sequence[Path | None]], Sequence[Result | UserError]],
+    callbacks: Sequence[events.Callback],
+    bar: Sequence[events.Callback],
+    train: Callable[[Sequence[Planned]], Sequence[Result | UserError]],
 ) -> Results:
-    """Trains the cells, each group as one program, in turn in this process.
+    """Trains the cells in this process: as few programs as possible or, with callbacks, in turn.
 
     Args:
-      groups: the cells.
+      cells: the cells.
       folder: folder of their folders, NAME-HASH with the name of the data set; None writes no files.
-      train: trains cells in their folders, as one program.
-
-    Returns:
-      The results. A warning names a cell that fails, and the others go on.
+      callbacks: of every cell; those that count something would not know the runs of one program from each other.
+      bar: callbacks of one cell of a program.
+      train: trains runs as one program.
 
     Raises:
       UserError: no cell succeeds, or nothing can be written to the folder.
@@ -178,38 +255,22 @@ def run(
         root = file_io.expand_home(folder, 'the workdir')
         outputs.check_writable(root)
         outputs.check_name(root)
-    waiting = list(groups)
-    while waiting:
-        group = waiting.pop(0)
-        homes = [
-            root and root / config_lib.run_name(cell.config, cell.config.data.name.replace('/', '_')) for cell in group
-        ]
-        try:
-            made = list(train(group, homes))
-        except memory.TooLarge as error:
-            if len(group) > 1:  # half of them at a time
-                waiting[:0] = [group[: len(group) // 2], group[len(group) // 2 :]]
-                continue
-            warn(f'{group[0].title}: {error}')
-            made = [error]
-        except jax.errors.ConcretizationTypeError:  # Python decides by it what to compute
-            if len(group) == 1:
-                raise
-            warn(f'{" or ".join(varied(group))} shapes the program; {count(len(group), "run")} are trained in turn')
-            waiting[:0] = [[cell] for cell in group]
-            continue
-        except UserError as error:
-            if len(group) > 1:  # of which?
-                waiting[:0] = [[cell] for cell in group]
-                continue
-            warn(f'{group[0].title}: {error}')
-            made = [error]
-        for cell, home, result in zip(group, homes, made, strict=True):
-            if isinstance(result, UserError):
-                failed[cell.key] = result
-            else:  # read again when asked for: the models of all cells may not fit into memory
-                kept = Result(result.summary, homes=outputs.trial_folders(home, cell.config)) if home else result
-                results[cell.key] = kept
+
+    def plan(group: Sequence[Cell]) -> Iterator[Planned]:
+        for cell in group:
+            home = root and root / config_lib.run_name(cell.config, cell.config.data.name.replace('/', '_'))
+            shown = bar if cell is group[0] else ()
+            yield Planned(cell.config, cell.told, home, [*shown, *callbacks], cell.title)
+
+    groups = together(cells, lambda cell: '' if callbacks else program(cell.config))
+    by_title = {cell.title: cell for cell in cells}
+    for run, result in train_groups([list(plan(group)) for group in groups], train):
+        key = by_title[run.title].key
+        if isinstance(result, UserError):
+            failed[key] = result
+        else:  # read again when asked for: the models of all cells may not fit into memory
+            homes = outputs.trial_folders(run.folder, run.config) if run.folder else []
+            results[key] = Result(result.summary, homes=homes) if homes else result
     if not results:
         raise next(iter(failed.values()))
-    return Results([cell for group in groups for cell in group], results, failed)
+    return Results(cells, results, failed)

@@ -44,11 +44,13 @@ from semisfl_jax.training import (
 )
 from semisfl_jax.training import experiment as experiment_lib
 from semisfl_jax.training import grid as grid_lib
+from semisfl_jax.training import kept as kept_lib
 from semisfl_jax.training.checkpoint import installed_versions
 from semisfl_jax.training.describe import describe
 from semisfl_jax.training.driver import Driver, RoundInputs, init_state
 from semisfl_jax.training.experiment import Experiment, compile_with
-from semisfl_jax.training.grid import Cell, Results
+from semisfl_jax.training.grid import Planned, Results
+from semisfl_jax.training.kept import NOTHING, Kept
 from semisfl_jax.training.load import Result
 
 Folder: TypeAlias = str | os.PathLike | None
@@ -119,26 +121,13 @@ def train(
         resolved, told = make({})
         return train_resolved(resolved, folder, [*shown, *callbacks], interrupts, told, dataset)
 
-    def train_cells(cells: Sequence[Cell], homes: Sequence[Path | None]) -> list[Result | UserError]:
-        planned = [
-            Planned(cell.config, cell.told, home, [*(shown if cell is cells[0] else ()), *callbacks], f'{cell.title}: ')
-            for cell, home in zip(cells, homes, strict=True)
-        ]
-        return train_together(planned, interrupts, dataset, grid_lib.varied(cells))
-
-    made = grid_lib.cells(grid, make)
-    # Callbacks that count something would not know the runs of one program from each other
-    return grid_lib.run([[cell] for cell in made] if callbacks else grid_lib.programs(made), folder, train_cells)
-
-
-class Planned(NamedTuple):
-    """A run to be trained."""
-
-    config: ConfigDict  # checked and resolved
-    told: Sequence[str] = ()  # warnings, given once all is built
-    folder: Folder = None
-    callbacks: Callbacks = ()
-    title: str = ''  # prefix of warnings
+    return grid_lib.run(
+        grid_lib.cells(grid, make),
+        folder,
+        callbacks,
+        shown,
+        partial(train_together, interrupts=interrupts, dataset=dataset),
+    )
 
 
 def train_resolved(
@@ -148,9 +137,14 @@ def train_resolved(
     interrupts: Interrupts = interrupt.ignore,
     told: Sequence[str] = (),
     dataset: data.Dataset | None = None,
+    keeps: bool = False,
 ) -> Result:
-    """Trains as `train` does, from a configuration that is checked and resolved; `told` are warnings about it."""
-    (result,) = train_together([Planned(config, told, folder, callbacks)], interrupts, dataset)
+    """Trains as `train` does, from a configuration that is checked and resolved.
+
+    `told` are warnings about it, `keeps` as in `train_together`.
+    """
+    home = None if folder is None else file_io.expand_home(folder, 'the workdir')
+    (result,) = train_together([Planned(config, told, home, callbacks)], interrupts, dataset, keeps)
     if isinstance(result, UserError):
         raise result
     return result
@@ -161,15 +155,15 @@ def train_together(
     planned: Sequence[Planned],
     interrupts: Interrupts = interrupt.ignore,
     dataset: data.Dataset | None = None,
-    varied: Sequence[str] = (),
+    keeps: bool = False,
 ) -> list[Result | UserError]:
-    """Trains runs as one program. They differ in their seeds, as many in each, and in the numbers `varied` alone.
+    """Trains runs as one program, which they have in common by `grid.program`.
 
     Args:
       planned: the runs.
       interrupts: as in `train`.
       dataset: as in `train`.
-      varied: keys of numbers of a round, as `Driver` takes them.
+      keeps: whether programs are kept for the next start of the same command (`kept`).
 
     Returns:
       The result of each, as `train`; the error of one that has diverged.
@@ -177,16 +171,15 @@ def train_together(
     Raises:
       UserError: as `train`, for all runs; and `Stopped`.
     """
-    config = planned[0].config
-    folders = [None if run.folder is None else file_io.expand_home(run.folder, 'the workdir') for run in planned]
+    config, code = planned[0].config, kept_lib.code() if keeps else None
     hosts.join(config.parallel.coordinator, config.parallel.num_processes, config.parallel.process_id)
     if len(planned) > 1:  # devices divide the runs, as they do seeds
         config = config.copy_and_resolve_references().unlock()
         config.update(seeds=tuple(range(sum(max(1, len(run.config.seeds)) for run in planned))))
     devices = count_devices(config)  # first: once JAX is in use, a CPU cannot be divided
     results: dict[int, Result | UserError] = {}
-    for index, (run, folder) in enumerate(zip(planned, folders, strict=True)):
-        if folder is None:
+    for index, run in enumerate(planned):
+        if (folder := run.folder) is None:
             continue
         if finished := hosts.from_first(partial(outputs.read_finished, folder, run.config, dataset)):
             hosts.on_first(partial(_call, run.callbacks, events.Finished(finished, folder, earlier=True)))
@@ -195,23 +188,24 @@ def train_together(
         return list(results.values())
     if results:  # the others are a program of their own
         rest = [run for index, run in enumerate(planned) if index not in results]
-        others = iter(train_together(rest, interrupts, dataset, varied))
+        others = iter(train_together(rest, interrupts, dataset, keeps))
         return [results[index] if index in results else next(others) for index in range(len(planned))]
-    if config.compilation_cache:
-        machine.cache_programs(data.default_cache_dir() / 'compiled')
-    trials = _build_trials([run.config for run in planned], folders, dataset)
-    driver = Driver(trials, config.parallel.trials, devices, varied)
+    cache = data.default_cache_dir() / 'compiled'
+    find = partial(kept_lib.find, cache, code) if config.compilation_cache and machine.cache_programs(cache) else None
+    trials = _build_trials(planned, dataset)
+    driver = Driver(trials, config.parallel.trials, devices, grid_lib.varied([run.config for run in planned]))
     runs, told, first = [], list[str](), 0
-    for run, folder in zip(planned, folders, strict=True):
+    for run in planned:
         own = trials[first : first + max(1, len(run.config.seeds))]
-        outlet = outputs.RunFolder(folder, run.config, own) if folder else None
+        outlet = outputs.RunFolder(run.folder, run.config, own) if run.folder else None
         callbacks = run.callbacks
         if outlet:
             configs = {trial.config.seed: trial.config for trial in own}
             tracked = [trackers.tracker(name, outlet.path, outlet.by_seed, configs) for name in config.trackers]
             callbacks = [*tracked, *callbacks]
-        runs.append(Run(own, first, run.config, outlet, callbacks, {}, run.title, []))
-        told += [f'{run.title}{line}' for line in (*run.told, *inputs.warnings(own))]
+        title = f'{run.title}: ' if run.title else ''
+        runs.append(Run(own, first, run.config, outlet, callbacks, {}, title, []))
+        told += [f'{title}{line}' for line in (*run.told, *inputs.warnings(own))]
         first += len(own)
     most = min(len(trials), jax.device_count())
     if config.seeds and not config.parallel.devices and devices < most:
@@ -223,7 +217,7 @@ def train_together(
             each.emit(events.Described(describe(each.trials, devices), place, config.rounds, trials[0].headline))
         hosts.on_first(lambda: list(map(warn, dict.fromkeys(told))))
         with interrupts() as request:
-            return _train(Group(driver, runs, config), request)
+            return _train(Group(driver, runs, config), request, find)
     finally:
         if hosts.first():  # alone: the other processes may have failed
             for each in runs:
@@ -236,18 +230,16 @@ def _call(callbacks: Callbacks, event: events.Event) -> None:
 
 
 @machine.gc_paused()
-def _build_trials(
-    configs: Sequence[ConfigDict], folders: Sequence[Path | None], dataset: data.Dataset | None
-) -> list[Experiment]:
-    """Builds the trials of runs (configurations resolved), whose folders it checks; all processes call it."""
-    config, homes, trials = configs[0], list[Path](), list[ConfigDict]()
+def _build_trials(planned: Sequence[Planned], dataset: data.Dataset | None) -> list[Experiment]:
+    """Builds the trials of runs, whose folders it checks; all processes call it."""
+    config, homes, trials = planned[0].config, list[Path](), list[ConfigDict]()
     counts = [config.rounds, config.checkpoint_every, config.diagnostics_every]  # the hash leaves these out
     hosts.check_same('configurations', [config_lib.identity_hash(config), *counts])
     same = machine.settings() | installed_versions()
     hosts.check_same("JAX's settings or the versions of packages", [f'{name} {value}' for name, value in same.items()])
-    for run, folder in zip(configs, folders, strict=True):
-        trials += config_lib.trials(run)
-        homes += outputs.trial_folders(folder, run) if folder else []
+    for run in planned:
+        trials += config_lib.trials(run.config)
+        homes += outputs.trial_folders(run.folder, run.config) if run.folder else []
     hosts.on_first(lambda: list(map(outputs.check_writable, homes)))
     hosts.on_first(lambda: list(map(outputs.check_folder, homes, trials)))
     goes_on = bool(homes) and hosts.from_first(lambda: all(map(outputs.last_round, homes)))
@@ -367,10 +359,12 @@ class Programs(NamedTuple):
     seconds: dict[str, float]  # {program: duration of its compilation}
 
 
-def _train(group: Group, request: interrupt.Request) -> list[Result | UserError]:
-    """Trains up to the last round, or until all trials have stopped early."""
+def _train(
+    group: Group, request: interrupt.Request, find: Callable[[Driver, Any], Kept] | None
+) -> list[Result | UserError]:
+    """Trains up to the last round, or until all trials have stopped early; `find` finds what is kept."""
     config, driver, runs = group.config, group.driver, group.runs
-    progress, initial = _start(group)
+    progress, begin = _start(group)
     if len(runs) == 1 and progress.parked and not progress.goes_on(config.rounds):
         (run,) = runs
         assert run.folder  # trials are parked, so they have resumed
@@ -381,8 +375,12 @@ def _train(group: Group, request: interrupt.Request) -> list[Result | UserError]
             return [Result(summary, homes=folder.homes)]
     stream = driver.inputs(progress.round)
     upcoming = next(stream)
-    programs = _compile(group, progress, upcoming, initial)
+    arguments = driver.arguments(progress.state, progress.controllers, upcoming)
+    kept = find(driver, arguments) if find else NOTHING
+    initial = begin(kept)
+    programs = _compile(group, progress, upcoming, arguments, initial, kept)
     progress = progress._replace(state=initial())
+    kept.write()
     if signum := hosts.largest([request.signum])[0]:
         raise interrupt.Stopped(f'stopped before round {progress.round + 1}: nothing to save', signum)
     with ExitStack() as stack:
@@ -420,8 +418,8 @@ def _train(group: Group, request: interrupt.Request) -> list[Result | UserError]
 
 
 @machine.gc_paused()
-def _start(group: Group) -> tuple[LoopState, Callable[[], Any]]:
-    """Returns the progress of the last checkpoints, or of runs that begin, and a function that returns their state.
+def _start(group: Group) -> tuple[LoopState, Callable[[Kept], Callable[[], Any]]]:
+    """Returns the progress of the last checkpoints, or of runs that begin, and what begins to compute their state.
 
     The state of runs that begin is computed by a program that compiles beside the round; until then, progress has
     shapes in its place.
@@ -431,21 +429,9 @@ def _start(group: Group) -> tuple[LoopState, Callable[[], Any]]:
     template = {'algorithm': first.state_shapes, 'frequency': controller}
     resumed = [hosts.from_first(partial(run.folder.restore, template)) if run.folder else None for run in group.runs]
     if not any(resumed):
-        beside = ThreadPoolExecutor(1)
-        compiling = beside.submit(init_state(first).lower(first.key).compile)
-        beside.shutdown(wait=False)
-
-        @functools.cache
-        def initial() -> Any:
-            init = compiling.result()
-            with hosts.together():
-                memory.check('initial state', init, group.config)
-            inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in trials]
-            return driver.stack([begin(trial.key) for begin, trial in zip(inits, trials, strict=True)])
-
         controllers = [frequency.init(trial.frequency) for trial in trials]
         progress = LoopState(0, driver.state_shapes, controllers, [[] for _ in trials], [''] * len(trials))
-        return progress, initial
+        return progress, partial(_begin, group)
     rows = list[Parked]()
     records: list[metrics.Records] = []
     for run, found in zip(group.runs, resumed, strict=True):
@@ -469,7 +455,25 @@ def _start(group: Group) -> tuple[LoopState, Callable[[], Any]]:
     state = driver.stack([row.state for row in counted])
     controllers = [row.controller for row in counted]
     checksums = list(map(metrics.chained, records))
-    return LoopState(start, state, controllers, records, checksums, parked), lambda: state
+    return LoopState(start, state, controllers, records, checksums, parked), lambda kept: lambda: state
+
+
+def _begin(group: Group, kept: Kept) -> Callable[[], Any]:
+    """Starts to compile the first state, and returns a function that returns it."""
+    trials, first = group.trials, group.trials[0]
+    beside = ThreadPoolExecutor(1)
+    compiling = beside.submit(kept.lower('initial state', lambda: init_state(first).lower(first.key)))
+    beside.shutdown(wait=False)
+
+    @functools.cache
+    def initial() -> Any:
+        init = compiling.result()
+        with hosts.together():
+            memory.check('initial state', init, group.config)
+        inits = [init if trial.algorithm is first.algorithm else init_state(trial) for trial in trials]
+        return group.driver.stack([begin(trial.key) for begin, trial in zip(inits, trials, strict=True)])
+
+    return initial
 
 
 def _requests(run: Run, records: Mapping[int, metrics.Records], signum: int = 0) -> tuple[int, list[bool]]:
@@ -484,24 +488,39 @@ def _requests(run: Run, records: Mapping[int, metrics.Records], signum: int = 0)
 
 
 @machine.gc_paused()
-def _compile(group: Group, progress: LoopState, upcoming: RoundInputs, initial: Callable[[], Any]) -> Programs:
+def _compile(
+    group: Group, progress: LoopState, upcoming: RoundInputs, arguments: tuple, initial: Callable[[], Any], kept: Kept
+) -> Programs:
     """Compiles the round, whose state is donated, and the evaluation; the diagnostics compile when first due."""
     driver, config, trials, first = group.driver, group.config, group.trials, group.trials[0]
     jit = compile_with(config)
     seconds: dict[str, float] = {}
-    with _compiling('round', seconds, group):
-        arguments = driver.arguments(progress.state, progress.controllers, upcoming)
-        lowered = jit(driver.round, donate_argnums=1).lower(*arguments)
-        with ThreadPoolExecutor(1) as beside:  # XLA releases the GIL
+
+    def compile_round(at_once: int) -> Any:
+        with _compiling('round', seconds, group, kept), ThreadPoolExecutor(1) as beside:  # XLA releases the GIL
+            name = f'round of {at_once}' if at_once else 'round'
+            make = kept.lower(name, lambda: jit(driver.round(at_once), donate_argnums=1).lower(*arguments))
             if first.costs.enabled:  # measures the pieces: the first round would take a second longer
-                beside.submit(lambda: first.costs.task_pieces)
-            round_ = lowered.compile()
+                beside.submit(_measure_pieces, first, kept)
+            return make()
+
+    round_, at_once = compile_round(0), len(trials)
     initial()  # first: if the state alone is too large, other keys help
-    with hosts.together():
-        memory.check('compiled round', round_, config)
-    with _compiling('evaluation', seconds, group):
+    while True:
+        try:
+            with hosts.together():
+                memory.check('compiled round', round_, config)
+            break
+        except memory.TooLarge as error:
+            if driver.map != 'vmap' or at_once == 1:
+                raise
+            at_once //= 2
+            what = f'{at_once} of {len(trials)} trials are computed at once'
+            hosts.on_first(partial(warn, f'{str(error).partition("; use ")[0]}: {what}'))
+            round_ = compile_round(at_once)
+    with _compiling('evaluation', seconds, group, kept):
         images = evaluation.evaluated(trials)
-        evaluate = evaluation.build_evaluate(trials, images)
+        evaluate = evaluation.build_evaluate(trials, images, kept)
         trivial_scores = evaluation.trivial_scores(trials, images)
         global_loss = evaluation.build_global_loss(trials)
     if first.costs.enabled:  # a price that fails must do so before anything is written
@@ -511,15 +530,20 @@ def _compile(group: Group, progress: LoopState, upcoming: RoundInputs, initial: 
     return Programs(round_, evaluate, global_loss, trivial_scores, diagnose, seconds)
 
 
+def _measure_pieces(first: Experiment, kept: Kept) -> None:
+    costs.take_over(first.costs.models, kept.value('pieces', lambda: first.costs.task_pieces))
+
+
 @contextmanager
-def _compiling(program: str, seconds: dict[str, float], group: Group) -> Iterator[None]:
+def _compiling(program: str, seconds: dict[str, float], group: Group, kept: Kept) -> Iterator[None]:
     """Reports a compilation and records its duration in seconds."""
     group.emit(events.Compiling(program))
     start = time.monotonic()
     with machine.count_compilations() as programs:
         yield
     seconds[program] = time.monotonic() - start
-    group.emit(events.Compiled(program, seconds[program], cached=programs['cache_hits'] > 0))
+    found = not programs['cache_misses'] and (programs['cache_hits'] > 0 or program in kept.loaded)
+    group.emit(events.Compiled(program, seconds[program], found))
 
 
 def _report(

@@ -72,7 +72,7 @@ class Simulation:
 
     @functools.cached_property
     def _round(self) -> jax.stages.Wrapped:
-        return compile_with(self.experiment.config)(self._driver.round)
+        return compile_with(self.experiment.config)(self._driver.round())
 
     @functools.cached_property
     def _evaluate(self) -> Callable[[Any], evaluation.Scores]:

@@ -145,10 +145,13 @@ class Server:
         for t, read in enumerate(rows):
             images, truth, step_key = federation.client_images[read], federation.client_labels[read], rng.fold(key, t)
 
-            def trained(w, x, name, rows=slice(None), step_key=step_key):
+            names = 'sigma_dropout', 'psi_dropout'
+            factors = {name: [factor(rng.fold(step_key, name, piece)) for piece in PIECES] for name in names}
+
+            def trained(w, x, name, rows=slice(None), factors=factors):
                 """Logits in training, with the mean of `rows`."""
-                y, factors = x @ w[0], [factor(rng.fold(step_key, name, piece)) for piece in PIECES]
-                return (y - y[rows].mean(axis=0)) * factors[0] @ w[1] * factors[1]
+                y = x @ w[0]
+                return (y - y[rows].mean(axis=0)) * factors[name][0] @ w[1] * factors[name][1]
 
             if labeled[t].any():
                 head = h.labeled_rows

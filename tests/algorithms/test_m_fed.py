@@ -304,8 +304,8 @@ def mfed_model(algorithm, names, **changes):
     clients = 5 * len(names)
     changes |= {'data.tasks': tuple(names), 'federation.num_clients': clients, 'federation.num_active': clients}
     config = config_lib.resolve(get_config('pascal_context', {'algorithm': algorithm, **changes}))
-    outputs = tuple(TASKS[name] for name in names)
-    return costs.build(config, algorithms.get(algorithm), 21, (64, 64, 3), config_lib.hparams(config), outputs=outputs)
+    of = [tasks.make(name, TASKS[name]) for name in names]
+    return costs.build(config, algorithms.get(algorithm), 21, (64, 64, 3), config_lib.hparams(config), tasks=of)
 
 
 def parameters(name):

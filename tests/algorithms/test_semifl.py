@@ -103,9 +103,10 @@ class Server(linear.Server):
         for _ in range(k_s):
             rows, key = self.server_rows(len(self.federation.server_labels)), rng.fold(KEY, 'supervised', self.t)
             x = self.pixels('supervised', rng.fold(key, 'views'), self.federation.server_images[rows])
+            factors = dropout(key, 'dropout')
 
-            def loss(*w, x=x, labels=self.federation.server_labels[rows], key=key):
-                return np.mean(linear.cross_entropies(trained(w, x, rng.fold(key, 'dropout')), labels))
+            def loss(*w, x=x, labels=self.federation.server_labels[rows], factors=factors):
+                return np.mean(linear.cross_entropies(trained(w, x, factors), labels))
 
             total += loss(*self.parameters()) / k_s
             self.student['bottom'], self.student['top'] = self.descend(self.parameters(), optimizer, loss)
@@ -173,11 +174,13 @@ class Server(linear.Server):
             share = float(jax.random.beta(rng.fold(step_key, 'share'), a, a))
             mixed, labels = share * weak + (1 - share) * other, (guesses[one], guesses[two])
 
-            def both(*w, now=(strong, mixed, labels, share, step_key)):
-                strong, mixed, (labels, others), share, key = now
-                logits = trained(w, mixed, rng.fold(key, 'dropout_mix'))
+            factors = [dropout(step_key, name) for name in ('dropout', 'dropout_mix')]
+
+            def both(*w, now=(strong, mixed, labels, share, factors)):
+                strong, mixed, (labels, others), share, factors = now
+                logits = trained(w, mixed, factors[1])
                 of_mix = [np.mean(linear.cross_entropies(logits, each)) for each in (labels, others)]
-                of_fix = np.mean(linear.cross_entropies(trained(w, strong, rng.fold(key, 'dropout')), labels))
+                of_fix = np.mean(linear.cross_entropies(trained(w, strong, factors[0]), labels))
                 return of_fix, share * of_mix[0] + (1 - share) * of_mix[1]
 
             losses.append(both(*w))
@@ -207,9 +210,13 @@ class Server(linear.Server):
             yield fix[draws.read(word, places, count)], np.array(mix)[draws.read(other, places, count)]
 
 
-def trained(w, x, key):
+def dropout(key, name):
+    return [factor(rng.fold(key, name, piece)) for piece in ('bottom', 'top')]
+
+
+def trained(w, x, factors):
     """Logits in training."""
-    y, factors = x @ w[0], [factor(rng.fold(key, piece)) for piece in ('bottom', 'top')]
+    y = x @ w[0]
     return (y - y.mean(axis=0)) * factors[0] @ w[1] * factors[1]
 
 

@@ -55,7 +55,8 @@ def test_rounds_equal_the_ones_in_numpy(case):
     numpy_rounds.check_split(*CASES[case])
 
 
-@pytest.mark.parametrize(('most', 'at_once'), slow_but([(BLOCK, 6), (4, 3)], (BLOCK, 6)))
+@pytest.mark.slow
+@pytest.mark.parametrize(('most', 'at_once'), [(BLOCK, 6), (4, 3)])
 def test_views_made_ahead_change_no_number(most, at_once, monkeypatch):
     """As for a GPU: of all steps at once, or of as many iterations as fit, and step by step at the server."""
     hparams = dataclasses.replace(toy.HPARAMS, k_u=6)

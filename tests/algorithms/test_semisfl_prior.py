@@ -108,12 +108,22 @@ def test_rounds_equal_the_ones_in_numpy(prior):
         rates.append(float(metrics['mask_rate']))
     assert any(0 < rate < 1 for rate in rates), rates  # rows on both sides of the threshold were compared
     assert (server.given[[0, 1, 2, 4]].sum(axis=1) > 0).all()
-    # Two shards of the cohort give the counts of one, to the bit
+
+
+@pytest.mark.slow
+def test_two_shards_of_the_cohort_give_the_counts_of_one():
+    """To the bit. Of four clients the last fails."""
+    hparams, data = settings(), toy.federation(labels_at_clients=True)
+    algorithm, _ = start(hparams)
+    ids, visits, k_s = ROUNDS[-1]
+    cohort = toy.cohort([*ids, 3], [*visits, 0])
+    cohort = cohort._replace(weight=cohort.weight.at[-1].set(0.0))
     shards, first = start(hparams, core.clients.client_axis(mesh=types.SimpleNamespace(size=2), num_active=3))
     pairs = jax.tree.map(lambda x: x.reshape(2, 2), cohort)
     both = jax.vmap(shards.round, (None, None, None, 0, None), axis_name=core.clients.AXIS)
-    sharded, _ = jax.jit(both)(rng.root(0), first, data, pairs, jnp.int32(2))
-    whole, _ = run(rng.root(0), first, data, jax.tree.map(lambda x: x[:3], cohort), jnp.int32(2))
+    sharded, _ = jax.jit(both)(rng.root(0), first, data, pairs, jnp.int32(k_s))
+    alone = jax.tree.map(lambda x: x[:3], cohort)
+    whole, _ = jax.jit(algorithm.round)(rng.root(0), first, data, alone, jnp.int32(k_s))
     for device in range(2):
         np.testing.assert_array_equal(sharded.clients[device], whole.clients)
     assert_trees_close(jax.tree.map(lambda x: x[0], sharded.student), whole.student, rtol=1e-4, atol=1e-6)

@@ -11,7 +11,7 @@ import pytest
 from semisfl_jax import config as config_lib
 from semisfl_jax.base import hosts
 from semisfl_jax.base.errors import UserError
-from semisfl_jax.training import checkpoint, loop
+from semisfl_jax.training import checkpoint, grid, loop
 from tests.conftest import UNOPTIMIZED
 from tests.helpers import runs
 from tests.helpers.one_line import assert_one_line
@@ -106,7 +106,7 @@ def test_processes_compare_configurations_settings_and_versions(monkeypatch):
     def compared(**changes):
         seen = {}
         monkeypatch.setattr(hosts, 'check_same', lambda what, values: seen.update({what: values}))
-        loop._build_trials([config_lib.resolve(runs.config(**changes))], [None], None)
+        loop._build_trials([grid.Planned(config_lib.resolve(runs.config(**changes)))], None)
         return seen
 
     def different(other):
@@ -122,24 +122,49 @@ def test_processes_compare_configurations_settings_and_versions(monkeypatch):
     assert different(compared()) == {'packages'}
 
 
+# Of two threads that learn of the other's end, the main one, whose computation breaks, is the first
+BROKEN = """
+import jax, socket, sys, threading, time
+hosts._SECONDS_TO_NOTICE = 3600
+ended, receive = threading.Event(), socket.socket.recv
+def receive_late(connection, size):
+    received = receive(connection, size)
+    if not received and connection.family != socket.AF_UNIX:
+        ended.set()
+        while not hasattr(sys, 'last_value'):
+            time.sleep(0.01)
+    return received
+def update(*_):
+    ended.wait()
+    raise jax.errors.JaxRuntimeError('Gather failed: Connection reset by peer')
+socket.socket.recv, frequency.update = receive_late, update"""
+
+
 @pytest.mark.parametrize(
-    ('dies', 'death', 'status'),
-    [(1, 'os.kill(os.getpid(), 9)', -9), (0, "raise RuntimeError('a slip of the user')", 1)],
+    ('dies', 'death', 'status', 'other'),
+    [
+        (1, 'os.kill(os.getpid(), 9)', -9, BROKEN),
+        (0, "raise RuntimeError('a slip of the user')", 1, ''),
+        (1, "raise jax.errors.JaxRuntimeError('a fault of the device')", 1, ''),
+    ],
+    ids=['killed', 'slip', 'fault'],
 )
-def test_a_process_that_dies_ends_the_other_in_one_line(tmp_path, dies, death, status):
+def test_a_process_that_dies_ends_the_other_in_one_line(tmp_path, dies, death, status, other):
     """Long before JAX's heartbeat, which prints its native stack; JAX may log that process 0 is gone."""
-    preludes = ['from semisfl_jax.base import hosts; hosts._SECONDS = 3600'] * 2
+    preludes = ['from semisfl_jax import frequency; from semisfl_jax.base import hosts; hosts._SECONDS = 3600'] * 2
+    preludes[1 - dies] += other
     preludes[dies] += f"""
-import os
-from semisfl_jax import frequency
+import jax, os
 def update(*_):
     {death}
 frequency.update = update"""
     ended = two_processes(tmp_path, preludes)
     assert ended[dies].returncode == status
+    if status == 1:
+        assert ended[dies].stderr.splitlines()[-1].endswith(death.split("'")[1])  # of its traceback
     assert ended[1 - dies].returncode == 2
     joining, *logged, error = ended[1 - dies].stderr.splitlines()
-    assert not logged or (dies == 0 and 'coordination_service' in logged[0]), logged  # JAX may have noticed first
+    assert not logged or (dies == 0 and 'coordination' in logged[0]), logged  # JAX may have noticed first
     assert joining.startswith('joining')
     assert_one_line(f'{error}\n', (f'process {dies} has ended',))
 

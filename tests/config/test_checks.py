@@ -69,6 +69,8 @@ TWO = 'parallel.num_processes=2 parallel.devices=0 parallel.coordinator=host:123
 SUPERVISED = 'algorithm=fedavg local.objective=supervised'
 ALL_LABELS = f'{SUPERVISED} data.client_labels=-1'
 SPLITFED = 'algorithm=splitfed k_s=0 data.client_labels=-1'
+PERSONS = "algorithm=m_fed model.name=scene_net data.tasks=['persons'] k_s=0 data.client_labels=-1"
+PERSONS += ' augment.supervised=weak'
 BESIDE_OTHERS = [
     f'{TWO} parallel.process_id=2',
     f'algorithm=supervised_only {TWO}',
@@ -96,6 +98,9 @@ BESIDE_OTHERS = [
     'data.client_labels=90 federation.mu=0 federation.mismatch=0.0',
     "algorithm=mfed_fl model.name=scene_net data.tasks=['depth'] k_s=0 data.client_labels=-1 augment.supervised=weak "
     'federation.labeled_partition=uniform',
+    f'{PERSONS} augment.crop=0.25',
+    f'{PERSONS} augment.crop=0.0 augment.rotate=10.0',
+    f'{PERSONS} augment.crop=0.0 data.pad_to=64',
     'model.name=resnet9 cost.bill_model_size=paper',
     'algorithm=fedswitch_sl client_teacher_ema=True fedswitch.mode=student',
     'algorithm=fedswitch_sl setting=official',

@@ -18,7 +18,7 @@ def test_every_metric_of_the_paper_run_is_described():
 
 def test_of_every_dense_task_loss_score_and_best_client_are_described():
     scores = {'semseg': 'miou', 'parts': 'miou', 'saliency': 'iou', 'edges': 'odsf', 'depth': 'rmse', 'stuff': 'miou'}
-    scores['keypoints'] = 'ap'
+    scores |= {'keypoints': 'ap', 'instances': 'mask_ap', 'panoptic': 'pq', 'persons': 'oks_ap'}
     assert scores.keys() == {*tasks.DENSE}
     wanted = {f'{task}_{score}{best}' for task, score in scores.items() for best in ('', '_best')}
     assert wanted | {f'{task}_loss' for task in scores} <= metric_help.by_key().keys()

@@ -296,7 +296,7 @@ def test_the_protocol_of_feddure():
     ('name', 'clients', 'rounds', 'models'),
     [
         ('mfed_table2', 20, 20, {'deeplabv3plus_resnet18'}),
-        ('mfed_table3', 10, 12, {'deeplabv3_resnet50', 'deeplabv3_resnet101'}),
+        ('mfed_table3', 20, 12, {'deeplabv3_resnet50', 'deeplabv3_resnet101'}),
     ],
 )
 def test_the_protocol_of_mfed(name, clients, rounds, models):
@@ -306,7 +306,7 @@ def test_the_protocol_of_mfed(name, clients, rounds, models):
             config = cell.config
             assert (config.federation.num_clients, config.rounds) == (clients, 4 if scale == 'smoke' else rounds)
             if scale != 'full':  # where edges are a task, their tolerance is a pixel
-                assert config.data.image_size == {'mfed_table2': 96, 'mfed_table3': 32}[name]
+                assert config.data.image_size == (48 if name == 'mfed_table3' else 96)
 
 
 @pytest.mark.parametrize('scale', mfed.COSTS)

@@ -5,6 +5,7 @@ import pytest
 
 from semisfl_jax import data
 from semisfl_jax.data.catalog import KNOWN
+from semisfl_jax.tasks import PARTS
 from tests.helpers.settings import data_options
 
 
@@ -24,6 +25,8 @@ def test_made_up_sets_have_the_true_shapes(name):
     assert name == 'stl10' or np.ptp(np.bincount(made.train_labels)) <= 1
     assert len(made.mean) == len(made.std) == outline.image[2]
     for task, targets in made.targets.items():
+        if task in PARTS:
+            continue
         most = {'saliency': 1, 'edges': 1, 'depth': 254, 'keypoints': 2}.get(task, targets.outputs - 1)
         assert 1 <= targets.train[targets.train != 255].max() <= most
     if made.test_sizes is not None:
@@ -31,6 +34,22 @@ def test_made_up_sets_have_the_true_shapes(name):
         assert made.test_sizes[:2].tolist() == [[height * 3 // 4, width], [height, width * 3 // 4]]
     if name in ('digit_scenes', 'mnist_scenes'):
         np.testing.assert_array_equal(made.targets['semseg'].train > 0, made.targets['saliency'].train == 1)
+
+
+def test_objects_are_the_rectangle():
+    made = data.load(data_options(name='digit_scenes', fake=True, fake_size=40)).targets
+    for row, saliency in enumerate(made['saliency'].train):
+        rows, columns = np.nonzero(saliency)
+        box = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
+        for task in ('instances', 'panoptic'):
+            parts = made[task].train
+            assert parts['boxes'][row].tolist() == [box, *[[0] * 4] * 3]
+            assert parts['labels'][row].tolist() == [made['semseg'].train[row].max(), 0, 0, 0]
+            assert np.unpackbits(parts['masks'][row, 0]).all()
+        np.testing.assert_array_equal(made['panoptic'].train['semantic'][row] == 6, saliency == 1)
+        joints, visible = (made['persons'].train[part][row] for part in ('joints', 'visible'))
+        assert joints[0, [0, -1]].tolist() == [box[:2], [box[2] - 1, box[3] - 1]]
+        assert visible.tolist() == [[2] * 5, *[[0] * 5] * 3]
 
 
 def test_fake_images_are_deterministic_and_learnable():

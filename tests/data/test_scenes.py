@@ -10,11 +10,13 @@ import tensorflow_datasets as tfds
 
 from semisfl_jax import data
 from semisfl_jax.data import bundled, scenes
+from semisfl_jax.tasks import truth as truths
 from tests.helpers.settings import data_options
 from tests.helpers.tfds_files import classes, options_of, pixels, write_images
 
 OUTPUTS = {'semseg': 11, 'parts': 5, 'saliency': 1, 'edges': 1, 'depth': 1, 'stuff': 6, 'keypoints': 2}
-TASKS = list(OUTPUTS)
+TASKS = list(OUTPUTS)  # those with maps
+OUTPUTS |= {'instances': 10, 'panoptic': 16, 'persons': 5}
 
 
 @pytest.fixture(scope='module')
@@ -93,12 +95,63 @@ def test_targets_are_those_of_the_recipe(loaded, ingredients, split, row):
     assert getattr(loaded, f'{split}_labels')[row] == digits[largest]
 
 
+@pytest.mark.parametrize(('split', 'row'), [('train', 1), ('train', 4), ('test', 13)])
+def test_objects_are_those_of_the_recipe(ingredients, split, row):
+    recipe = scenes.draw('digit_scenes', split, row, ingredients[split])
+    owner, strokes = nearest_first(recipe, ingredients[split])
+    _, _, targets = scenes.paint(recipe, ingredients[split], 48)
+    digits = [int(ingredients[split].labels[sprite.image]) for sprite in recipe.sprites]
+    shown = [number for number in range(len(digits)) if (owner == number).any()]
+    things, persons, panoptic = (
+        truths.decode(targets[f'{task}.truth']) for task in ('instances', 'persons', 'panoptic')
+    )
+    assert len(things) == len(persons) == len(shown) == (targets['instances.labels'] > 0).sum()
+    for slot, number in enumerate(shown):
+        places = [(y, x) for y in range(48) for x in range(48) if owner[y, x] == number]
+        left, right = (f(x for _, x in places) for f in (min, max))
+        top, bottom = (f(y for y, _ in places) for f in (min, max))
+        assert targets['instances.boxes'][slot].tolist() == [left, top, right + 1, bottom + 1]
+        assert targets['instances.labels'][slot] == digits[number] + 1
+        bits = np.unpackbits(targets['instances.masks'][slot], axis=-1)
+        assert bits.shape == (32, 32)
+        for i in range(32):
+            for j in range(32):
+                y, x = top + (2 * i + 1) * (bottom + 1 - top) // 64, left + (2 * j + 1) * (right + 1 - left) // 64
+                assert bits[i, j] == (owner[y, x] == number)
+        common = {'iscrowd': 0, 'area': len(places), 'bbox': [left, top, right + 1 - left, bottom + 1 - top]}
+        assert things[slot] == panoptic[slot] == {'category_id': digits[number] + 1, **common}
+        stroke = [(y, x) for y in range(48) for x in range(48) if strokes[number][y, x]]
+        ends = [f(place[axis] for place in stroke) for axis in (0, 1) for f in (min, max)]
+        runs = [[place for place in stroke if place[k // 2] == end] for k, end in enumerate(ends)]
+        middle = Fraction(ends[0] + ends[1], 2), Fraction(ends[2] + ends[3], 2)
+        central = min(stroke, key=lambda place: (place[0] - middle[0]) ** 2 + (place[1] - middle[1]) ** 2)
+        joints = [*(run[len(run) // 2] for run in runs), central]
+        assert targets['persons.joints'][slot].tolist() == [[x, y] for y, x in joints]
+        seen = [2 if owner[place] == number else 1 for place in joints]
+        assert targets['persons.visible'][slot].tolist() == seen
+        keypoints = [value for (y, x), v in zip(joints, seen, strict=True) for value in (x, y, v)]
+        assert persons[slot] == {'category_id': 1, **common, 'keypoints': keypoints, 'num_keypoints': 5}
+        assert ((targets['instances.segments'] == slot + 1) == (owner == number)).all()
+        assert ((targets['panoptic.segments'] == slot + 1) == (owner == number)).all()
+    assert targets['persons.known'].all()
+    stuff = targets['stuff']
+    np.testing.assert_array_equal(targets['panoptic.semantic'], np.where(owner >= 0, 6, stuff))
+    kinds = sorted(set(stuff[(owner < 0) & (stuff < 255)].tolist()))
+    assert panoptic[len(shown) :] == [{'category_id': 11 + kind, 'iscrowd': 0} for kind in kinds]
+    for number, kind in enumerate(kinds, len(shown) + 1):
+        np.testing.assert_array_equal(targets['panoptic.segments'] == number, (owner < 0) & (stuff == kind))
+    assert not targets['panoptic.segments'][(owner < 0) & (stuff == 255)].any()
+    assert not targets['instances.boxes'][len(shown) :].any()
+
+
 # --- sides and padding
 
 
 def test_padding_has_no_truth(monkeypatch, loaded):
     monkeypatch.setattr(bundled, 'COUNTS', {'train': 6, 'test': 3})
-    padded = data.load(data_options(name='digit_scenes', pad_to=51))
+    options = data_options(name='digit_scenes', pad_to=51)
+    padded = data.load(options)
+    assert list(padded.targets) == list(data.outline(options).outputs) == TASKS, 'objects would have to move'
     assert padded.train_images.shape == (6, 51, 51, 3)
     for task in TASKS:
         for target, truth in zip(padded.targets[task][:2], loaded.targets[task][:2], strict=True):
@@ -138,7 +191,8 @@ def test_scenes_show_digits_on_photographs(prepared):
     assert (loaded.name, loaded.num_classes) == ('mnist_scenes', 10)
     assert loaded.train_images.shape == (60, 48, 48, 3)
     assert loaded.test_images.shape == (30, 48, 48, 3)
-    assert {task: targets.outputs for task, targets in loaded.targets.items()} == OUTPUTS | {'stuff': 10}
+    outputs = {task: targets.outputs for task, targets in loaded.targets.items()}
+    assert outputs == OUTPUTS | {'stuff': 10, 'panoptic': 20}
     for split, extra in (('train', 0), ('test', 10)):
         images = getattr(loaded, f'{split}_images')
         stuff, semseg = (getattr(loaded.targets[task], split) for task in ('stuff', 'semseg'))

@@ -49,13 +49,14 @@ def convolved(variables, images):
 @pytest.mark.parametrize('variance', VARIANCES)
 def test_the_running_variance_after_two_steps_equals_numpy(variance, dtype):
     """Two images of 2 x 2 pixels: n = 8, so the two kinds are 12 % apart. Outputs are the same for both."""
-    model, plain = one_layer(variance, dtype), one_layer('biased', dtype)
+    model = one_layer(variance, dtype)
+    bottom, plain = (jax.jit(one_layer(name, dtype).bottom, static_argnums=3) for name in (variance, 'biased'))
     variables = moved = model.init(jax.random.key(0)).bottom
     mean, var = np.zeros(4), np.ones(4)
     for step in (1, 2):
         images = 3.0 + jax.random.normal(jax.random.key(step), (2, 2, 2, 3))
-        features, moved = model.bottom(moved, images, None, True)
-        np.testing.assert_array_equal(features, plain.bottom(variables, images, None, True)[0])
+        features, moved = bottom(moved, images, None, True)
+        np.testing.assert_array_equal(features, plain(variables, images, None, True)[0])
         before = convolved(variables, images)
         mean = 0.9 * mean + 0.1 * before.mean((0, 1, 2))
         var = 0.9 * var + 0.1 * before.var((0, 1, 2), ddof=VARIANCES[variance])
@@ -77,11 +78,10 @@ def test_the_rows_of_all_clients_count(variance, devices):
     features = jax.random.normal(jax.random.key(1), (devices, 3, 1, model.feature_size))
     keys = jax.random.split(jax.random.key(2), (devices, 3))
     if devices > 1:
-        _, moved = jax.vmap(model.tops, in_axes=(None, 0, 0), out_axes=(0, None), axis_name='devices')(
-            top, features, keys
-        )
+        tops = jax.vmap(model.tops, in_axes=(None, 0, 0), out_axes=(0, None), axis_name='devices')
+        _, moved = jax.jit(tops)(top, features, keys)
     else:
-        _, moved = model.tops(top, features[0], keys[0])
+        _, moved = jax.jit(model.tops)(top, features[0], keys[0])
     layer = top['params']['layer_1']
     rows = np.asarray(features).reshape(-1, 3, 3, 4)
     seen = convolve(rows, np.asarray(layer['kernel']), 1) + np.asarray(layer['bias'])

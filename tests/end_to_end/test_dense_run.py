@@ -256,7 +256,8 @@ def test_the_summary_of_a_run_has_them(finished):
 def test_no_test_is_made_of_them():
     """M-Fed is compared with the two other methods alone, in a table whose cells all have values."""
     definition = study('mfed_table3', 'smoke')
-    line, settings = {'round': 1, 'stuff_miou': 0.5, 'semseg_miou': 0.25}, {'data.tasks': ['stuff', 'semseg']}
+    scores = {'instances_mask_ap': 0.1, 'panoptic_pq': 0.3, 'persons_oks_ap': 0.2, 'stuff_miou': 0.5}
+    line, settings = {'round': 1} | scores, {'data.tasks': ['instances', 'panoptic', 'persons', 'stuff']}
     made = {seed: runs_lib.Run(Path(str(seed)), settings, seed, 'stuff', runs_lib.rows([line])) for seed in (0, 1, 2)}
     trivial = {'trivial_scores': {'constant': line}, 'score': tasks.MIOU}
     made = {seed: run._replace(**trivial) for seed, run in made.items()}

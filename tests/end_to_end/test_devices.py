@@ -360,6 +360,6 @@ def test_every_device_holds_its_own_trials(tmp_path):
     assert federation.server_images.sharding.is_fully_replicated
     assert len(federation.index.sharding.device_set) == 8
     arguments = driver.key, state, federation, cohorts, driver.stack([jnp.int32(2)] * 8)
-    text = jax.jit(driver.round).lower(*arguments).compile().as_text()
+    text = jax.jit(driver.round()).lower(*arguments).compile().as_text()
     for word in ('all-reduce', 'all-gather', 'collective-permute', 'all-to-all'):
         assert word not in text

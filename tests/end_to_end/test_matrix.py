@@ -147,8 +147,13 @@ def check(method, family, devices=1):
 outside = pytest.mark.skipif(INSIDE, reason='in the process that started this one')
 
 
+# Of each, the update over clients is another method's: of Fed-SHVR, FedAvg, and M-Fed
+LIKE_OTHERS = 'fed_sh', 'fed_svr', 'fedprox', 'mfed_fl'
+IMAGES = [name for name in ROWS if not algorithms.get(name).dense]
+
+
 @outside
-@pytest.mark.parametrize('method', [name for name in ROWS if not algorithms.get(name).dense])
+@pytest.mark.parametrize('method', slow_but(IMAGES, *set(IMAGES) - set(LIKE_OTHERS)))
 def test_a_round_moves_what_it_should(method):
     check(method, ROWS[method].family)
 
@@ -162,8 +167,9 @@ def test_a_round_in_every_family(family):
 
 
 def on_eight():
-    """Methods with clients, but for those that tests/end_to_end/test_devices.py compares on a model with BatchNorm."""
-    compared = {case.algorithm for case in TOYS.values() if not case.linear}
+    """Methods with clients, but for those that tests/end_to_end/test_devices.py compares on a model with BatchNorm,
+    and LIKE_OTHERS."""
+    compared = {case.algorithm for case in TOYS.values() if not case.linear} | set(LIKE_OTHERS)
     return [name for name in ROWS if algorithms.get(name).clients and name not in compared]
 
 

@@ -10,6 +10,12 @@ def some_boxes(count, seed=0, side=64):
     return np.concatenate([low, low + size], axis=1).astype(np.float32)
 
 
+def whole_frames(masks):
+    """Frames of masks [..., G, H, W] that cover the image."""
+    height, width = masks.shape[-2:]
+    return np.broadcast_to(np.array([0, 0, width, height], np.float32), (*masks.shape[:-2], 4))
+
+
 def bilinear(values, y, x):
     """A value between the elements of a map, as RoIAlign defines it, in plain Python."""
     h, w = values.shape[:2]

@@ -34,14 +34,10 @@ from pathlib import Path
 {constants}
 {accuracy}
 
-words = dict(word.lstrip('-').split('=', 1) for word in sys.argv[1:])
-folder = Path(words['workdir'])
-seeds = [int(seed) for seed in words.get('config.seeds', words.get('config.seed', '0')).split(',')]
-algorithm = words.get('config.algorithm', 'semisfl')
-rounds = int(words['config.rounds'])
-if algorithm in os.environ.get('TOY_FAILS', ''):
-    print('error: the toy does not like', algorithm)
-    sys.exit(2)
+
+def fail(text, status):
+    print('error:', f'{{folder.name}}: {{text}}' if '--' in sys.argv else text)
+    return status
 
 
 def write(path, text):
@@ -50,7 +46,7 @@ def write(path, text):
     written.replace(path)
 
 
-def write_summary(folder, **more):
+def write_summary(folder, rounds, **more):
     content = dict(rounds=rounds, headline='teacher', device='toy', **more)
     seal = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
     write(folder / 'summary.json', json.dumps(content | dict(sha256=seal)))
@@ -59,35 +55,51 @@ def write_summary(folder, **more):
 if seconds := os.environ.get('TOY_COMPILES'):
     print('compiles', flush=True)
     time.sleep(float(seconds))
-folder.mkdir(parents=True, exist_ok=True)
-with (folder / '.lock').open('w') as lock:
-    fcntl.flock(lock, fcntl.LOCK_EX)
-    with (folder.parent.parent / 'started').open('a') as started:
-        started.write(folder.name + chr(10))
-    homes = [folder / f'seed_{{seed}}' if len(seeds) > 1 else folder for seed in seeds]
-    lines = dict.fromkeys(homes, '')
-    for number in range(1, rounds + 1):
-        time.sleep(float(os.environ.get('TOY_SLEEP', '0')))
+
+
+def run(words):
+    seeds = [int(seed) for seed in words.get('config.seeds', words.get('config.seed', '0')).split(',')]
+    algorithm = words.get('config.algorithm', 'semisfl')
+    rounds = int(words['config.rounds'])
+    if algorithm in os.environ.get('TOY_FAILS', ''):
+        return fail('the toy does not like ' + algorithm, 2)
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / '.lock').open('w') as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with (folder.parent.parent / 'started').open('a') as started:
+            started.write(folder.name + chr(10))
+        homes = [folder / f'seed_{{seed}}' if len(seeds) > 1 else folder for seed in seeds]
+        lines = dict.fromkeys(homes, '')
+        for number in range(1, rounds + 1):
+            time.sleep(float(os.environ.get('TOY_SLEEP', '0')))
+            for home, seed in zip(homes, seeds):
+                score = accuracy(words, seed, number)
+                if score is None:
+                    return fail(f'loss_supervised is nan in round {{number}}: stopped. A lower config.lr may help', 3)
+                home.mkdir(exist_ok=True)
+                costs = dict(bytes_up=2**30 * number, bytes_down=2**30 * number, simulated_seconds=60.0 * number)
+                line = dict(round=number, k_s=8, mask_rate=0.25, pseudo_label_accuracy=None, teacher_accuracy=score)
+                lines[home] += json.dumps(line | costs, sort_keys=True) + chr(10)
+                write(home / 'metrics.jsonl', lines[home])
         for home, seed in zip(homes, seeds):
-            score = accuracy(words, seed, number)
-            if score is None:
-                print('error: loss_supervised is nan in round', str(number) + ': stopped. A lower config.lr may help')
-                sys.exit(3)
-            home.mkdir(exist_ok=True)
-            costs = dict(bytes_up=2**30 * number, bytes_down=2**30 * number, simulated_seconds=60.0 * number)
-            line = dict(round=number, k_s=8, mask_rate=0.25, pseudo_label_accuracy=None, teacher_accuracy=score)
-            lines[home] += json.dumps(line | costs, sort_keys=True) + chr(10)
-            write(home / 'metrics.jsonl', lines[home])
-    for home, seed in zip(homes, seeds):
-        write(home / 'config.json', json.dumps(dict(seed=seed, algorithm=algorithm, rounds=rounds)))
-        checksum = ''
-        for line in lines[home].splitlines():
-            checksum = hashlib.sha256((checksum + line).encode()).hexdigest()
-        names = 'final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy'
-        scores = dict.fromkeys(names, accuracy(words, seed, rounds))
-        write_summary(home, metrics_sha256=checksum, fake=False, evaluations=rounds, **scores)
-    if len(seeds) > 1:
-        write_summary(folder)
+            write(home / 'config.json', json.dumps(dict(seed=seed, algorithm=algorithm, rounds=rounds)))
+            checksum = ''
+            for line in lines[home].splitlines():
+                checksum = hashlib.sha256((checksum + line).encode()).hexdigest()
+            names = 'final_accuracy', 'mean_of_last_10_evaluations', 'best_accuracy'
+            scores = dict.fromkeys(names, accuracy(words, seed, rounds))
+            write_summary(home, rounds, metrics_sha256=checksum, fake=False, evaluations=rounds, **scores)
+        if len(seeds) > 1:
+            write_summary(folder, rounds)
+    return 0
+
+
+statuses = []
+for part in chr(0).join(sys.argv[1:]).split(chr(0) + '--' + chr(0)):
+    words = dict(word.lstrip('-').split('=', 1) for word in part.split(chr(0)))
+    folder = Path(words['workdir'])
+    statuses.append(run(words))
+sys.exit(min(filter(None, statuses), default=0))
 """
 
 
@@ -171,5 +183,5 @@ def started(root):
 
 
 if __name__ == '__main__':
-    root, path = sys.argv[1:]
-    engine.run(study(), {}, root, Path(path))
+    root, path, *share = sys.argv[1:]
+    engine.run(study(), {}, root, Path(path), share=int(*share or '1'))

@@ -37,7 +37,7 @@ CELLS_OF_LABELED = {
     'feddure_table2': 4 * 4 + 4 * 4 * 5,
 }
 # At scale full and the others: methods, constant predictions, and in saliency all objects
-CELLS_OF_MFED = {'mfed_table2': (4 * 5 + 1 + 6 * 10 + 2, 4 * 5 + 1 + 4 * 10 + 2), 'mfed_table3': (2 * 4 * 3, 4 * 3)}
+CELLS_OF_MFED = {'mfed_table2': (4 * 5 + 1 + 6 * 10 + 2, 4 * 5 + 1 + 4 * 10 + 2), 'mfed_table3': (2 * 4 * 5, 4 * 5)}
 FILES = [path for path in sorted((runs.ROOT / 'configs/studies').glob('*.py')) if 'def get_config' in path.read_text()]
 
 

@@ -8,7 +8,7 @@ import semisfl_jax as sfl
 from semisfl_jax.lab.studies import engine, sweeps
 from tests.helpers import studies_toy
 
-ROUNDS, SEEDS, TRIALS = 8, (100, 101), 10
+ROUNDS, SEEDS, TRIALS, BATCH = 8, (100, 101), 10, 2
 PEAK = {'supervised_only': 0.05, 'semisfl': 0.01}  # the learning rate at which the toy is best
 DIVERGES = 0.12  # from this learning rate on
 ENTRIES = [sweeps.entry('supervised_only'), sweeps.entry('semisfl')]
@@ -30,7 +30,7 @@ def launcher(folder):
 
 def sweep(entries=ENTRIES, trials=TRIALS, **changes):
     config = sfl.get_config('digits', {**CHANGES, **changes})
-    return sweeps.Sweep('toy', 'toy', 'digits', config, entries, trials, seeds=SEEDS)
+    return sweeps.Sweep('toy', 'toy', 'digits', config, entries, trials, seeds=SEEDS, batch=BATCH)
 
 
 if __name__ == '__main__':

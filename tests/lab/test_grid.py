@@ -29,11 +29,11 @@ federation.alpha  algorithm   final  mean of last    best  rounds
 """
 
 
-def make(root, program, axes=AXES):
+def make(root, program, axes=AXES, share=1):
     """Runs the grid with made-up runs; returns what it says."""
     asked = command_line.parse(['semisfl', '--config=digits', '--config.rounds=4', *axes.split()], studies=True)
     said = []
-    grid.run(command._cells(asked), asked.name, asked.words, str(root / 'grid'), program, said.append)
+    grid.run(command._cells(asked), asked.name, asked.words, str(root / 'grid'), program, said.append, share=share)
     return said
 
 
@@ -42,7 +42,8 @@ def test_cells_are_made_once_and_a_larger_grid_has_them(tmp_path):
     said = make(tmp_path, program, '--grid federation.alpha=1.0,0.5')
     assert said[0] == f'grid of federation.alpha in {tmp_path}/grid: 2 cells, 0 done'
     assert said[1] == '[1/2] federation.alpha=1.0'
-    assert said[2].startswith('    teacher accuracy: final 90.00%, best 90.00%')
+    assert said[2:4] == ['[2/2] federation.alpha=0.5', '    in one program']
+    assert said[4].startswith('    [1] teacher accuracy: final 90.00%, best 90.00%')
     first = started(tmp_path)
     alone = [sfl.get_config('digits', rounds=4, federation__alpha=alpha) for alpha in (1.0, 0.5)]
     assert first == [sfl.run_name(sfl.resolve(config), 'digits') for config in alone]
@@ -74,7 +75,24 @@ def test_cells_that_diverge_have_the_status_of_one_run(tmp_path, monkeypatch):
 
 
 def accuracy(words, seed, number):
+    if words['config.lr'] == '0.3' and '--' in sys.argv:
+        os._exit(9)  # as the kernel does if memory runs out
     return None if words['config.lr'] == '0.2' else 0.5
+
+
+def test_what_a_broken_program_leaves_is_made_alone(tmp_path):
+    program = studies_toy.write_launcher(tmp_path, accuracy)
+    said = make(tmp_path, program, '--grid lr=0.1,0.3,0.4')
+    assert [line.split()[0] for line in said if line.startswith('[')] == ['[1/3]', '[2/3]', '[3/3]', '[2/3]', '[3/3]']
+    first, broken, again, third = started(tmp_path)
+    assert broken == again
+    assert len({first, again, third}) == 3
+
+
+def test_of_processes_that_divide_a_program_one_takes_its_share(tmp_path):
+    said = make(tmp_path, studies_toy.write_launcher(tmp_path, accuracy), '--grid lr=0.1,0.4,0.5', share=2)
+    assert [line for line in said if line.startswith('    in')] == ['    in one program']  # of two, and one alone
+    assert len(started(tmp_path)) == 3
 
 
 START = """
@@ -135,7 +153,7 @@ def test_a_study_has_no_grid(capsys):
 @pytest.mark.slow
 def test_runs_of_a_killed_grid_that_two_jobs_finish_are_the_runs_alone(tmp_path):
     home, settings = tmp_path / 'grid', {'algorithm': 'supervised_only', 'rounds': 6}
-    words = [*runs.words(home, **settings), '--grid', 'lr=0.1,0.02', '--grid', 'momentum=0.5,0.9']
+    words = [*runs.words(home, **settings), '--grid', 'lr=0.1,0.02', '--grid', 'momentum=0.5,0.9', '--jobs=4']
     start = functools.partial(subprocess.Popen, cwd=runs.ROOT, stdout=-1, stderr=-1, text=True, start_new_session=True)
     killed = start([sys.executable, 'launch.py', *words])
     studies_toy.wait_until(killed, lambda: len(list(home.glob('digits-*/metrics.jsonl'))) == 2)

@@ -2,6 +2,8 @@
 
 import io
 import sys
+import threading
+import time
 import types
 
 import jax
@@ -149,3 +151,43 @@ def test_a_bar_where_someone_may_look(monkeypatch, where):
     assert not stderr.getvalue()
     sfl.train(sfl.get_config('digits', CHEAP | {'rounds': 1}))
     assert ('0/1' in stderr.getvalue()) == (where != 'file')
+
+
+def ticking():
+    """Threads of clocks."""
+    return [thread for thread in threading.enumerate() if '_tick' in thread.name]
+
+
+@pytest.mark.parametrize('last', [sfl.events.Compiled('round', 12.34, cached=False), sfl.events.Ended()])
+def test_a_clock_runs_while_a_program_compiles_in_a_terminal(monkeypatch, capsys, last):
+    stderr = io.StringIO()
+    stderr.isatty = lambda: True
+    monkeypatch.setattr(sys, 'stderr', stderr)
+    monkeypatch.setattr(callbacks, '_SECONDS_BETWEEN_TICKS', 0.01)
+    seconds = iter([100.0, *(100.0 + 7 * tick for tick in range(1000))])
+    monkeypatch.setattr(callbacks, 'time', types.SimpleNamespace(monotonic=lambda: next(seconds)))
+    both = callbacks.bar(), callbacks.console()
+    for call in both:
+        call(sfl.events.Compiling('round'))
+    assert len(ticking()) == 1
+    while '21 s' not in stderr.getvalue():
+        time.sleep(0.01)
+    for call in both:
+        call(last)
+    assert ticking() == []
+    texts = [text.strip() for text in stderr.getvalue().split('\r')]
+    shown = [text for text in texts if text]
+    assert shown[:4] == [f'preparing the round … {tick} s' for tick in (0, 7, 14, 21)]
+    assert texts[-2:] == ['', '']  # cleared
+    ended = isinstance(last, sfl.events.Ended)
+    assert capsys.readouterr().out == ('' if ended else 'preparing the round … 12.3 s\n')
+
+
+def test_elsewhere_what_compiles_is_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, 'stderr', io.StringIO())
+    for call in (callbacks.bar(), callbacks.console()):
+        call(sfl.events.Compiling('round'))
+    assert ticking() == []
+    assert capsys.readouterr().out == 'preparing the round … '
+    callbacks.console()(sfl.events.Compiled('round', 0.21, cached=True))
+    assert capsys.readouterr().out == '0.2 s (compiled program loaded from cache)\n'

@@ -8,12 +8,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import semisfl_jax as sfl
 from semisfl_jax import config as config_lib
 from semisfl_jax import runs as runs_lib
 from semisfl_jax.core import frequency
 from semisfl_jax.training import checkpoint, experiment, load, loop
 from semisfl_jax.training import inputs as inputs_lib
-from semisfl_jax.training.driver import Driver
+from semisfl_jax.training.driver import Driver, init_state
 from tests.helpers import runs
 from tests.helpers.kills import KILL
 from tests.helpers.marks import slow_but
@@ -202,7 +203,7 @@ def test_images_are_held_once_and_never_copied(trial_map):
     state = jax.eval_shape(lambda: driver.stack([trial.algorithm.init(trial.key) for trial in experiments]))
     federation, cohorts, _ = next(driver.inputs(0))
     k_s = jnp.ones(len(SEEDS), jnp.int32)
-    program = jax.make_jaxpr(driver.round)(driver.key, state, federation, cohorts, k_s)
+    program = jax.make_jaxpr(driver.round())(driver.key, state, federation, cohorts, k_s)
     images = len(experiments[0].dataset.train_images)
     assert federation.server_images.shape == federation.client_images.shape == (images, 8, 8, 1)
     for trial in experiments:
@@ -250,3 +251,13 @@ def test_seeds_that_leave_devices_without_work_are_told(monkeypatch, caplog):
     config = runs.config(seeds=(0, 1, 2, 3, 4), algorithm='supervised_only', rounds=1, parallel__devices=0)
     loop.train(config, bar=False)
     assert '5 seeds share 1 of 4 devices' in caplog.text
+
+
+@pytest.mark.as_for_users
+def test_a_first_state_has_the_bytes_of_full_optimization():
+    config = sfl.get_config('digits', {'data.num_unlabeled': 100})
+    trial = experiment.build(config_lib.resolve(config))
+    fast, usual = (jax.tree.leaves(make(trial.key)) for make in (init_state(trial), jax.jit(trial.algorithm.init)))
+    assert len(fast) > 20
+    for one, other in zip(fast, usual, strict=True):
+        assert np.asarray(one).tobytes() == np.asarray(other).tobytes()

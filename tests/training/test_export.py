@@ -14,7 +14,7 @@ import semisfl_jax as sfl
 from semisfl_jax.base.errors import UserError
 from semisfl_jax.config import command_line
 from semisfl_jax.training import experiment, export
-from tests.helpers import needs, runs
+from tests.helpers import needs, runs, toy_objects
 
 SHORT = {**runs.TINY, 'rounds': 2}
 
@@ -55,6 +55,7 @@ def test_its_description_says_what_a_caller_must_know(folder, tmp_path):
         described
     )
     assert (described['round'], described['images']['shape']) == (2, [8, 8, 1])
+    assert described['outputs'] == {'': {'shape': [10], 'dtype': 'float32'}}
     scaled = sfl.load_data(folder).train_images / 255
     assert described['normalization']['mean'] == pytest.approx([scaled.mean()])
     assert described['normalization']['std'] == pytest.approx([scaled.std()])
@@ -62,7 +63,9 @@ def test_its_description_says_what_a_caller_must_know(folder, tmp_path):
     assert sfl.identity_hash(sfl.resolve(made.config)) == sfl.identity_hash(
         json.loads((folder / 'config.json').read_text())
     )
-    assert f'{last["teacher_accuracy"]:.4f}' in (tmp_path / 'out' / 'README.md').read_text()
+    card = (tmp_path / 'out' / 'README.md').read_text()
+    assert f'{last["teacher_accuracy"]:.4f}' in card
+    assert 'normalizes them itself; gives [N, 10] of float32.' in card
 
 
 def test_what_cannot_be_exported_is_told_and_writes_nothing(folder, tmp_path):
@@ -93,3 +96,18 @@ def test_outputs_of_other_methods_can_be_exported(name):
         assert loaded.platforms == ('cpu', 'cuda', 'tpu')
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), loaded.call(weights, images), expected)
         assert len(weights) < len(jax.tree.leaves(state)), 'what the output does not depend on is left out'
+
+
+@pytest.mark.slow
+def test_objects_are_exported_for_any_number_of_images(monkeypatch):
+    """Traced, not compiled; at most six objects in an image."""
+    toy_objects.small_model(monkeypatch)
+    changes = toy_objects.NEEDS | {'algorithm': 'mfed_fl', 'batch_size': 2}
+    built = experiment.build(sfl.resolve(sfl.get_config('digits', SHORT | needs.changes('mfed_fl') | changes)))
+    state = jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), jax.eval_shape(built.algorithm.init, built.key))
+    found = {'boxes': [6, 4], 'labels': [6], 'masks': [6, 28, 28], 'scores': [6], 'valid': [6]}
+    shapes = {'instances': found, 'panoptic': found | {'semantic': [32, 32]}, 'persons': {'peaks': [5, 30, 4]}}
+    for name, expected in shapes.items():
+        program = export._program(built, state, name)[1]
+        assert {part: array['shape'] for part, array in export._outputs(program).items()} == expected
+        assert {str(array.shape[0]) for array in program.out_avals} == {'batch'}

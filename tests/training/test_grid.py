@@ -10,7 +10,6 @@ import pytest
 import semisfl_jax as sfl
 from semisfl_jax import config as config_lib
 from semisfl_jax.base.errors import Diverged, UserError
-from semisfl_jax.config import keys
 from semisfl_jax.training import driver, experiment, grid, memory, shapes
 from tests.helpers import runs
 from tests.training.test_loop import CHEAP, check_same, config, equal
@@ -76,47 +75,61 @@ def result(score):
     return sfl.Result({'headline': 'teacher', 'fake': False, 'rounds': 4, 'evaluations': 4, **scores})
 
 
+def run(cells, folder, train):
+    return grid.run(cells, folder, (), (), train)
+
+
+def alone(**axes):
+    """Cells that are a program each: K_u shapes it."""
+    return cells({'k_u': (1, 2), **axes})
+
+
 def test_a_cell_that_fails_is_named_and_the_others_go_on(caplog, tmp_path):
-    def train(group, homes):
-        (cell,) = group
-        if cell.key == (0.02, 1):
+    def train(group):
+        if len(group) == 1 and (group[0].config.lr, group[0].config.k_u) == (0.02, 1):
             raise Diverged('loss is nan')
-        return [result(cell.values['lr'])]
+        if len(group) > 1:
+            raise UserError('one of them')
+        return [result(group[0].config.lr)]
 
-    def alone(**axes):
-        return [[cell] for cell in cells(axes)]
-
-    results = grid.run(alone(lr=(0.01, 0.02), k_u=(1, 2)), None, train)
-    assert caplog.messages == ['lr=0.02, k_u=1: loss is nan']
-    assert list(results) == [(0.01, 1), (0.01, 2), (0.02, 2)]
+    results = run(alone(lr=(0.01, 0.02)), None, train)
+    assert caplog.messages == ['k_u=1, lr=0.02: loss is nan']
+    assert list(results) == [(1, 0.01), (2, 0.01), (2, 0.02)]
     with pytest.raises(Diverged, match='loss is nan'):
-        results[0.02, 1]
+        results[1, 0.02]
     with pytest.raises(KeyError):
-        results[0.03, 1]
+        results[1, 0.03]
     assert repr(results).splitlines() == [
-        '  lr  k_u   final  mean of last   best  rounds',
-        '0.01    1   1.00%         1.00%  1.00%       4',
-        '0.01    2   1.00%         1.00%  1.00%       4',
-        '0.02    1  failed',
-        '0.02    2   2.00%         2.00%  2.00%       4',
-        'lr=0.02, k_u=1: loss is nan',
+        'k_u    lr   final  mean of last   best  rounds',
+        '  1  0.01   1.00%         1.00%  1.00%       4',
+        '  1  0.02  failed',
+        '  2  0.01   1.00%         1.00%  1.00%       4',
+        '  2  0.02   2.00%         2.00%  2.00%       4',
+        'k_u=1, lr=0.02: loss is nan',
     ]
-    of_folders = grid.run(alone(lr=(0.01,)), tmp_path, train)  # which are read when they are asked for
+    of_folders = run(cells({'lr': (0.01,)}), tmp_path, train)  # which are read when they are asked for
     assert of_folders[0.01]._homes == [tmp_path / config_lib.run_name(of_folders.cells[0].config, 'digits')]
     with pytest.raises(Diverged):  # nothing to return
-        grid.run(alone(lr=(0.02,), k_u=(1,)), None, train)
+        run(cells({'lr': (0.02,), 'k_u': (1,)}), None, train)
 
 
-def test_cells_that_differ_in_numbers_of_a_round_are_one_program():
-    made = grid.programs(cells({'lr': (0.1, 0.2), 'k_u': (1, 2), 'clustering_weight': (0.0, 0.5, 1.0)}))
+def test_cells_that_differ_in_numbers_of_a_round_or_their_split_are_one_program():
+    def programs(axes, **changes):
+        return grid.together(cells(axes, **changes), lambda cell: grid.program(cell.config))
+
+    made = programs({'lr': (0.1, 0.2), 'k_u': (1, 2), 'clustering_weight': (0.0, 0.5, 1.0)})
     lr, weights = (0.1, 0.2), (0.5, 1.0)
     assert [[cell.key for cell in group] for group in made] == [
         [(rate, k_u, weight) for rate in lr for weight in some] for k_u in (1, 2) for some in ((0.0,), weights)
     ]
-    assert [grid.varied(group) for group in made] == [['lr'], ['lr', 'clustering_weight']] * 2
+    varied = [grid.varied([cell.config for cell in group]) for group in made]
+    assert varied == [['lr'], ['clustering_weight', 'lr']] * 2
     for own in {'diagnostics_every': 1}, {}:  # the arrays of diagnostics come from programs with constants
-        groups = grid.programs(cells({'lr': (0.1, 0.2), 'prior.decay': (0.5, 0.9)}, algorithm='semisfl_prior', **own))
+        groups = programs({'lr': (0.1, 0.2), 'prior.decay': (0.5, 0.9)}, algorithm='semisfl_prior', **own)
         assert len(groups) == (4 if own else 1)
+    (split,) = programs({'federation.partition': ('uniform', 'dirichlet'), 'data.partition_seed': (3, 4)})
+    assert grid.varied([cell.config for cell in split]) == []
+    assert [len(group) for group in programs({'lr': np.arange(1, 202)})] == [100, 100, 1]
 
 
 def shapes_the_program():
@@ -134,14 +147,13 @@ def is_too_large():
 def test_what_is_no_program_is_trained_in_parts(fail, sizes, said, caplog):
     tried = []
 
-    def train(group, homes):
+    def train(group):
         tried.append(len(group))
         if len(group) > 1:
             fail()
-        return [result(group[0].values['lr'])]
+        return [result(group[0].config.lr)]
 
-    (group,) = grid.programs(cells({'lr': (0.1, 0.2, 0.3, 0.4)}))
-    assert list(grid.run([group], None, train)) == [0.1, 0.2, 0.3, 0.4]
+    assert list(run(cells({'lr': (0.1, 0.2, 0.3, 0.4)}), None, train)) == [0.1, 0.2, 0.3, 0.4]
     assert tried == sizes
     assert said in caplog.text
 
@@ -163,6 +175,18 @@ def test_each_run_of_a_program_is_the_run_alone(tmp_path):
     assert all(equal(ours, theirs) for ours, theirs in zip(results[0.02].state, alone.state, strict=True))
     again = sfl.train(CHEAP, tmp_path / 'grid', grid=axes)
     check_same(again[0.1], results[0.1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize('method', ['semisfl', 'fedavg'])
+def test_runs_with_other_splits_are_the_runs_alone(method, tmp_path):
+    """Of one client most images, or of all as many: tables of one shape, and in fedavg other numbers of steps."""
+    own = {'algorithm': method, 'local.epochs': int(method == 'fedavg'), 'rounds': 2}
+    own['federation.alpha'] = 0.05
+    results = sfl.train(config(**own), tmp_path / 'grid', grid={'federation.partition': ('dirichlet', 'uniform')})
+    for cell in results.cells:
+        sfl.train(config(**own, **cell.values), tmp_path / cell.title)
+        check_alone(tmp_path / 'grid', cell, tmp_path / cell.title)
 
 
 @pytest.mark.slow
@@ -217,7 +241,7 @@ def test_every_number_of_a_round_can_vary(name):
     made = sfl.get_config('digit_scenes' if dense else 'digits', changes)
     config_lib.check(made)
     built = experiment.build(config_lib.resolve(made))
-    numbers = [key for key in keys.flat(built.config) if grid.is_number(key, built.config) and key not in OF_PYTHON]
+    numbers = sorted(grid._numbers(built.config) - OF_PYTHON)
     assert {'lr', 'momentum', 'weight_decay'} < {*numbers}
     arguments = shapes.round_arguments(built, jax.devices()[0])
     values = [jax.ShapeDtypeStruct((), np.float32) for _ in numbers]

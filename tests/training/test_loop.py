@@ -13,7 +13,7 @@ import pytest
 import semisfl_jax as sfl
 from semisfl_jax.base import machine
 from semisfl_jax.base.errors import UserError
-from semisfl_jax.training import events, interrupt
+from semisfl_jax.training import events, interrupt, memory
 from tests.helpers import runs
 
 
@@ -143,3 +143,27 @@ def test_the_last_round_is_evaluated_whatever_eval_every_is(tmp_path):
         scores = result.metrics['student_accuracy']
         assert [number for number, score in enumerate(scores, 1) if np.isfinite(score)] == judged
         assert result.summary['mean_of_last_10_evaluations'] == pytest.approx(np.nanmean(scores))
+
+
+@pytest.mark.slow
+def test_trials_that_do_not_fit_at_once_are_computed_in_turn(monkeypatch, caplog):
+    """As many at once as fit: the account of the compiler falls with their number."""
+    needs = []
+
+    def check(program, compiled, config):
+        if program == 'compiled round':
+            needs.append(memory.program_memory(compiled).temporary)
+            if len(needs) < 3:
+                raise memory.TooLarge('the compiled round needs 9 GiB; use less')
+
+    together = config(seeds=(0, 1, 2, 3), rounds=2, **{'parallel.trials': 'vmap'})
+    whole = sfl.train(together)
+    monkeypatch.setattr(memory, 'check', check)
+    cut = sfl.train(together)
+    assert needs == sorted(needs, reverse=True)
+    assert needs[2] < 0.6 * needs[0]
+    assert [line.partition(': ')[2] for line in caplog.messages if 'at once' in line] == [
+        f'{count} of 4 trials are computed at once' for count in (2, 1)
+    ]
+    for key in ('loss_supervised', 'loss_clustering'):
+        np.testing.assert_allclose(cut.metrics[key], whole.metrics[key], rtol=2e-4)

@@ -20,6 +20,7 @@ def described(tree):
     return structure, [(leaf.shape, leaf.dtype) for leaf in leaves]
 
 
+OBJECTS = {'data.name': 'digit_scenes', 'data.tasks': ('panoptic', 'persons'), 'augment.crop': 0.0}
 SETTINGS = {
     'semisfl': {},
     'on the host': {'data.residency': 'host'},
@@ -27,6 +28,7 @@ SETTINGS = {
     'labels at the clients': {'data.residency': 'host', 'data.client_labels': 20},
     'supervised_only': {'algorithm': 'supervised_only'},
     'dense tasks': needs.changes('m_fed'),
+    'tasks of objects': {**needs.changes('m_fed'), **OBJECTS},
     'dense tasks on the host': {'data.residency': 'host', **needs.changes('m_fed')},
 }
 

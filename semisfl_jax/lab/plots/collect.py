@@ -12,7 +12,7 @@ from semisfl_jax.data.maps import nearest
 from semisfl_jax.lab.plots import style
 from semisfl_jax.lab.plots.style import Look
 from semisfl_jax.runs import AXES, Run
-from semisfl_jax.tasks import DENSE, SCORES, Score, Task, score_key
+from semisfl_jax.tasks import DENSE, PARTS, SCORES, Score, Task, score_key
 
 Groups = dict[str, dict[int, Run]]  # label -> seed -> run, as returned by `runs.group`
 SCORE = 'score'  # in place of a key of metrics.jsonl: that of the headline
@@ -238,12 +238,16 @@ def predictions(folder: Path) -> tuple[np.ndarray, list[Maps], int, int]:
     outputs = trained.predict(images)
     for name, task in tasks.items():  # in their order, which compiled functions do not keep
         assert task.show  # of every dense task
+        predicted = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
+        models = len(predicted)
+        if name in PARTS:
+            parts = {part: dataset.targets[name].test[part][chosen] for part in PARTS[name]}
+            rows.append((task, task.show(parts, height), task.show(predicted[0], height)))
+            continue
         truth = trial.test_truth[name][chosen]
         if dataset.test_sizes is not None:  # of the truths, which are resized to the images
             sizes = dataset.test_sizes[chosen]
             truth = [nearest(values[:h, :w], height, width) for values, (h, w) in zip(truth, sizes, strict=True)]
-        predicted = outputs[name] if isinstance(outputs[name], tuple) else (outputs[name],)
-        models = len(predicted)
         rows.append((task, np.stack(truth), task.show(predicted[0])))
     return images, rows, trained.round, models
 

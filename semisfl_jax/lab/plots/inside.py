@@ -16,7 +16,8 @@ from semisfl_jax.base.errors import UserError
 from semisfl_jax.lab.plots import collect, draw, style
 from semisfl_jax.lab.plots.style import Axes
 from semisfl_jax.runs import Run
-from semisfl_jax.tasks import DENSE, IGNORED, PER_CLASS, Task, score_key
+from semisfl_jax.tasks import DENSE, IGNORED, PARTS, PER_CLASS, Task, score_key
+from semisfl_jax.tasks.coco_scores import PEOPLE
 from semisfl_jax.tasks.dense_losses import DEPTH_STEPS
 
 MOST_NUMBERS = 12  # most classes for which a confusion matrix shows its numbers
@@ -25,8 +26,9 @@ MOST_BUBBLES = (50, 30)  # clients, classes; beyond that, a heat map is drawn
 MOST_BESIDE = 15  # clients in a column, or in one of two panels on a page
 
 # Dense tasks
-CLASSES = ('semseg', 'parts', 'stuff')
-WITH_BACKGROUND = ('semseg', 'parts')  # their class 0 is background, and white
+CLASSES = ('semseg', 'parts', 'stuff', 'instances', 'panoptic')
+WITH_BACKGROUND = ('semseg', 'parts', 'instances', 'panoptic')  # their class 0 is background, and white
+POINTS = ('keypoints', 'persons')
 CLASS_COLORS = (*style.PALETTE[:6], '#F0E442', '#661100', '#66AA00', '#7A1FA2', '#E8837E', '#5F6B6D', '#5E8DEB')
 MOST_TICKS = 11  # classes numbered in a key
 FADE = 0.65  # share of white in the image below keypoints
@@ -323,8 +325,8 @@ def _features(run: Run) -> Any:
 def dense_map(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> Any:
     """Draws one map of a dense task; pixels without truth are gray and hatched.
 
-    Classes have distinct colors, probabilities go from white to black, depth from dark to bright, and keypoints are
-    dots on the faded image.
+    Classes have distinct colors, probabilities go from white to black, depth from dark to bright, and keypoints and the
+    joints of people are dots on the faded image.
 
     Args:
       ax: where to draw.
@@ -337,7 +339,7 @@ def dense_map(ax: Axes, task: Task, values: np.ndarray, image: np.ndarray) -> An
     """
     missing = values == IGNORED  # predictions have no such value
     ax.patch.set(facecolor=style.NOTHING, hatch='/////', edgecolor='white')  # seen where pixels are transparent
-    if task.name != 'keypoints':
+    if task.name not in POINTS:
         between = 'nearest' if task.name in CLASSES else None  # there is nothing between two classes
         return ax.imshow(np.ma.masked_array(values, missing), interpolation=between, **_colors(task))
     faded = FADE * 255 + (1 - FADE) * image.astype(np.float64)
@@ -365,13 +367,19 @@ def _colors(task: Task) -> dict[str, Any]:
     """Returns the color of every value of a task, as arguments of `Axes.imshow` and `Axes.scatter`."""
     listed = style.matplotlib().colors.ListedColormap
     if task.name in CLASSES:
-        colors = class_colors(task.outputs, task.name in WITH_BACKGROUND)
-        return {'cmap': listed(colors), 'vmin': -0.5, 'vmax': task.outputs - 0.5}
-    if task.name == 'keypoints':
-        return {'cmap': listed(class_colors(task.outputs)), 'vmin': 0.5, 'vmax': task.outputs + 0.5}
+        number = task.outputs + (task.name in PARTS)  # objects number their classes from 1
+        return {'cmap': listed(class_colors(number, task.name in WITH_BACKGROUND)), 'vmin': -0.5, 'vmax': number - 0.5}
+    if task.name in POINTS:
+        number = _kinds(task)
+        return {'cmap': listed(class_colors(number)), 'vmin': 0.5, 'vmax': number + 0.5}
     if task.name == 'depth':
         return {'cmap': 'viridis', 'vmin': 0, 'vmax': DEPTH_STEPS}
     return {'cmap': 'gray_r', 'vmin': 0, 'vmax': 1}
+
+
+def _kinds(task: Task) -> int:
+    """Returns how many colors its points have: those of types, or of people."""
+    return PEOPLE if task.name == 'persons' else task.outputs
 
 
 def predictions(images: np.ndarray, rows: Sequence[collect.Maps], title: str = '') -> Any:
@@ -405,9 +413,10 @@ def predictions(images: np.ndarray, rows: Sequence[collect.Maps], title: str = '
         key = figure.colorbar(colored, ax=panels, aspect=40, pad=0.01)
         key.set_label(task.title, fontsize=6)
         key.ax.tick_params(length=0, labelsize=5)
-        if task.name in ('keypoints', *CLASSES):
-            first = int(task.name == 'keypoints')
-            ticks = range(first, task.outputs + first)[:: -(-task.outputs // MOST_TICKS)]
+        if task.name in (*POINTS, *CLASSES):
+            first = int(task.name in POINTS)
+            last = _kinds(task) if first else task.outputs - (task.name not in PARTS)
+            ticks = range(first, last + 1)[:: -(-last // MOST_TICKS)]
             key.set_ticks(ticks, labels=map(str, ticks))
             key.ax.minorticks_off()
             key.ax.invert_yaxis()

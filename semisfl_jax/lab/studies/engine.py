@@ -1,8 +1,9 @@
 """Executes the missing jobs of a plan, of a study or of a sweep, and writes its report.
 
-Each job is the process of one command, so that its memory is released, and a failing one affects no other. Who starts a
-job claims it before, so that several processes, of one study or of several that share jobs, divide them. All may be
-killed at any moment: when restarted, finished jobs are skipped, and unfinished ones resume from their checkpoints.
+Jobs that can be one program are one process, so that its memory is released, and a failing one affects no other. Who
+starts a job claims it before, so that several processes, of one study or of several that share jobs, divide them. All
+may be killed at any moment: when restarted, finished jobs are skipped, and unfinished ones resume from their
+checkpoints.
 """
 
 import contextlib
@@ -81,6 +82,7 @@ def run(
     program: Path | None = None,
     show: Callable[[str], None] = lambda line: None,
     launcher: Launcher | None = None,
+    share: int = 1,
 ) -> Path:
     """Executes the missing runs of a study or a sweep, and writes its report; of a sweep that is done, also tuned.json.
 
@@ -91,6 +93,7 @@ def run(
       program: a script that executes runs in place of `python -m semisfl_jax`.
       show: takes a line on what is going on.
       launcher: starts the jobs that execute the runs; None: this process does.
+      share: number of processes that divide the runs; one takes so small a part of them at a time.
 
     Returns:
       The folder of the report, below `root`.
@@ -113,7 +116,7 @@ def run(
             path.mkdir(parents=True, exist_ok=True)
     work = _search(plan, folder, home) if is_sweep else _study(plan, folder, home)
     try:
-        Session(home / plans.RUNS, home / LOGS, show, program).run(work, launcher)
+        Session(home / plans.RUNS, home / LOGS, show, program, share=share).run(work, launcher)
     finally:
         _write(work, folder, show)
     if fault := work.fault():
@@ -184,15 +187,20 @@ def _finished(runs: Path, job: Job | CellJob) -> bool:
 
 @dataclasses.dataclass
 class Session:
-    """Executes jobs, one at a time, and says when each starts and ends, with the time left; its round once a minute."""
+    """Executes jobs, one program at a time, and says when each starts and ends, with the time left.
+
+    Once a minute it says the round.
+    """
 
     runs: Path  # folder of all runs' folders
     logs: Path
     show: Callable[[str], None]
     program: Path | None = None
     reports: bool = True  # whether a report needs the provenance of runs
+    share: int = 1  # number of processes that divide the jobs
     request: Any = None  # `interrupt.Request` to stop, which is passed on to the run
     ended: int = 0
+    alone: set[str] = dataclasses.field(default_factory=set)  # names of jobs that ended unfinished beside others
     start: float = dataclasses.field(default_factory=time.time)
 
     def run(self, work: Work, launcher: Launcher | None = None) -> None:
@@ -238,41 +246,62 @@ class Session:
         while tasks := work.tasks():
             with contextlib.ExitStack() as stack:
                 try:
-                    task = self._claim(tasks, stack)
+                    claimed = self._claim(tasks, stack)
                 except file_io.Locked as error:
                     if waited != str(error):
                         self.show(f'waiting: {error}')
                     waited = str(error)
                     self._pause()
                     continue
-                if task.label not in {other.label for other in work.tasks()}:
-                    continue  # another process has made it since
+                due = {other.label for other in work.tasks()}
+                if not (claimed := [task for task in claimed if task.label in due]):
+                    continue  # another process has made them since
                 total = self.ended + work.left()
-                self.show(f'[{self.ended + 1}/{total}] {task.label}')
-                outcome = task.record(self._make(task))
-            self.ended += 1
-            seconds = (time.time() - self.start) / self.ended * (total - self.ended)
-            left = f'  about {tqdm.format_interval(seconds)} left' if self.ended < total else ''
-            self.show(f'    {outcome}{left}')
+                several = len(claimed) > 1
+                for number, task in enumerate(claimed, self.ended + 1):
+                    self.show(f'[{number}/{total}] {task.label}')
+                if several:
+                    self.show('    in one program')
+                ended = self._make(claimed)
+                for number, task in enumerate(claimed, self.ended + 1):
+                    if task.job.name in ended:
+                        outcome = task.record(ended[task.job.name])
+                        self.show(f'    {f"[{number}] " if several else ""}{outcome}')
+            self.ended += len(ended)
+            if self.ended < total:
+                seconds = (time.time() - self.start) / max(1, self.ended) * (total - self.ended)
+                self.show(f'    about {tqdm.format_interval(seconds)} left')
 
-    def _claim(self, tasks: Sequence[Task], stack: contextlib.ExitStack) -> Task:
-        """Locks the first job whose folder no other process has claimed or trains in, until the stack closes.
+    def _claim(self, tasks: Sequence[Task], stack: contextlib.ExitStack) -> list[Task]:
+        """Locks jobs whose folders no other process has claimed or trains in, until the stack closes.
+
+        Returns:
+          The first such job and others of its program, no more than a `share` of all.
 
         Raises:
           Locked: there is none.
         """
-        for task in tasks:
-            folder = self.runs / task.job.name
-            try:
-                with file_io.writing('--workdir'):
-                    file_io.make_folder(folder)
-                    stack.enter_context(file_io.lock(folder / CLAIM, claim=True))
-            except file_io.Locked as error:
-                reason = str(error)
-            else:
-                if not (reason := sfl.runs.busy(folder)):
-                    return task
-                stack.close()
+        groups = sfl.grid.together(tasks, lambda task: '' if task.job.name in self.alone else task.job.program)
+        for group in sorted(groups, key=lambda group: tasks.index(group[0])):
+            claimed = list[Task]()
+            for task in group:
+                folder = self.runs / task.job.name
+                with contextlib.ExitStack() as own:
+                    try:
+                        with file_io.writing('--workdir'):
+                            file_io.make_folder(folder)
+                            own.enter_context(file_io.lock(folder / CLAIM, claim=True))
+                    except file_io.Locked as error:
+                        reason = str(error)
+                        continue
+                    if reason := sfl.runs.busy(folder):
+                        continue
+                    claimed.append(task)
+                    stack.push(own.pop_all())
+                if len(claimed) >= min(task.job.beside, len(group) / self.share):
+                    break
+            if claimed:
+                return claimed
         raise file_io.Locked(reason)
 
     def _pause(self) -> None:
@@ -281,43 +310,79 @@ class Session:
             raise sfl.interrupt.Stopped('stopped; the same command resumes from there', self.request.signum)
         time.sleep(_POLL_SECONDS)
 
-    def _make(self, task: Task) -> Failed | None:
-        """Executes a job unless it is finished; once it should stop, it is asked to stop after its round.
+    def _make(self, tasks: Sequence[Task]) -> dict[str, Failed | None]:
+        """Executes jobs of one program, but for those that are finished; once all should stop, it is asked to stop.
 
         Returns:
-          How it failed, None if it succeeded or was stopped because it should.
+          How each has ended, by name: how it failed, or None if it succeeded or was stopped because it should. Those
+          that others have kept from ending are missing, and will be tried alone.
 
         Raises:
           Stopped: on a request.
         """
-        job, should_stop = task.job, task.should_stop
-        folder, log = self.runs / job.name, self.logs / f'{job.name}.log'
-        if should_stop() or _finished(self.runs, job):
-            return None
-        if failed := _failed(log, self.start):  # in another process
-            return failed
-        machine, before = results.this_machine(), _processor_seconds()
+        ended, due, machine, before = (
+            dict[str, Failed | None](),
+            list[Task](),
+            results.this_machine(),
+            _processor_seconds(),
+        )
+        for task in tasks:
+            name, log = task.job.name, self.logs / f'{task.job.name}.log'
+            if task.should_stop() or _finished(self.runs, task.job):
+                ended[name] = None
+            elif failed := _failed(log, self.start):  # in another process
+                ended[name] = failed
+            elif damaged := self._note(task.job, machine):
+                ended[name] = damaged
+            else:
+                due.append(task)
+        if not due:
+            return ended
+        status, log = self._execute(due)
+        seconds = (_processor_seconds() - before) / len(due)
+        for task in due:
+            name = task.job.name
+            if damaged := self._note(task.job, machine, seconds):
+                ended[name] = damaged
+            elif _finished(self.runs, task.job):
+                ended[name] = None
+        if left := [task for task in due if task.job.name not in ended]:
+            if self.request.signum:
+                self._pause()
+            for task in left:
+                if failed := _failed(self.logs / f'{task.job.name}.log'):
+                    ended[task.job.name] = failed._replace(log=log)
+                elif task.should_stop() or (len(due) == 1 and status == 0):
+                    ended[task.job.name] = None
+                elif len(due) > 1:
+                    self.alone.add(task.job.name)
+                else:
+                    last = log.read_text(errors='replace').strip().rpartition('\n')[2] or 'no output'
+                    ended[task.job.name] = Failed(f'exit status {status} ({last})', status, log)
+        return ended
+
+    def _note(self, job: Job | CellJob, machine: Mapping[str, str], seconds: float | None = None) -> Failed | None:
+        """Records the provenance of a job; returns how that fails if what was recorded before is damaged."""
         try:
             if self.reports:
-                results.record_provenance(folder, machine)
-            status = self._execute(job, folder, log, should_stop)
-            if self.reports:
-                results.record_provenance(folder, machine, _processor_seconds() - before)
-        except UserError as error:  # what was recorded before is damaged
-            return Failed(str(error), error.status, log)
-        if _finished(self.runs, job):
-            return None
-        if self.request.signum:
-            self._pause()
-        if status == 0 or should_stop():
-            return None
-        last = log.read_text(errors='replace').strip().rpartition('\n')[2] or 'no output'
-        return _failed(log) or Failed(f'exit status {status} ({last})', status, log)
+                results.record_provenance(self.runs / job.name, machine, seconds)
+        except UserError as error:
+            return Failed(str(error), error.status, self.logs / f'{job.name}.log')
+        return None
 
-    def _execute(self, job: Job | CellJob, folder: Path, log: Path, should_stop: Callable[[], int]) -> int:
-        """Executes a job as a process, and returns its exit status."""
+    def _execute(self, tasks: Sequence[Task]) -> tuple[int, Path]:
+        """Executes jobs as a process; returns its exit status, and the file of its output.
+
+        The files in `logs` of several jobs have their errors alone.
+        """
+        jobs = [task.job for task in tasks]
+        logs = [self.logs / f'{job.name}.log' for job in jobs]
+        log = logs[0] if len(jobs) == 1 else logs[0].with_suffix('.together.log')
         program = [str(self.program)] if self.program else ['-m', 'semisfl_jax']
-        command = [sys.executable, *program, f'--workdir={folder}', *job.arguments(folder.parent)]
+        words = [
+            word for job in jobs for word in ('--', f'--workdir={self.runs / job.name}', *job.arguments(self.runs))
+        ]
+        command = [sys.executable, *program, *words[1:]]
         paths = [str(Path(sfl.__file__).parents[1]), os.environ.get('PYTHONPATH', '')]  # this package first
         environment = os.environ | {'PYTHONPATH': os.pathsep.join(filter(None, paths))}
         with log.open('w') as out:
@@ -327,16 +392,22 @@ class Session:
             )
             asked, said = False, time.monotonic()
             while child.poll() is None:
-                if not asked and (self.request.signum or should_stop()):
+                if not asked and (self.request.signum or all(task.should_stop() for task in tasks)):
                     child.send_signal(self.request.signum or signal.SIGTERM)
                     asked = True
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     child.wait(_POLL_SECONDS)
                 if time.monotonic() - said >= _SECONDS_BETWEEN_LINES:
-                    metrics, said = sfl.runs.trials(folder)[0] / 'metrics.jsonl', time.monotonic()
-                    done = metrics.read_bytes().count(b'\n') if metrics.exists() else 0
-                    self.show(f'    round {done} of {job.rounds}')
-        return child.returncode
+                    metrics = sfl.runs.trials(self.runs / jobs[0].name)[0] / 'metrics.jsonl'
+                    said, done = time.monotonic(), metrics.read_bytes().count(b'\n') if metrics.exists() else 0
+                    self.show(f'    round {done} of {jobs[0].rounds}')
+        if len(jobs) > 1:
+            lines = log.read_text(errors='replace').splitlines()
+            for job, own in zip(jobs, logs, strict=True):
+                mark = f'error: {job.name}: '
+                errors = [f'error: {line.removeprefix(mark)}' for line in lines if line.startswith(mark)]
+                own.write_text('\n'.join([f'its output is in {log.name}', *errors, '']))
+        return child.returncode, log
 
 
 def _failed(log: Path, since: float = 0.0) -> Failed | None:

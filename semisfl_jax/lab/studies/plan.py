@@ -32,6 +32,8 @@ HIDDEN = frozenset({'data.data_dir', 'data.cache_dir'})  # specific to this mach
 # Seeds share a program if rounds are small: it compiles once, and an accelerator is better utilized. Larger models fill
 # a device by themselves, and several would only multiply the memory.
 TOGETHER = frozenset({'small_cnn', 'cnn', 'mlp200', 'scene_net'})
+# Seeds of all cells that share a program: a killed study loses little, and several processes find something to do
+TRIALS = 16
 
 _LONGEST = 150  # bytes of a title, which is a part of the names of files
 
@@ -45,11 +47,17 @@ class Job(NamedTuple):
     seeds: tuple[int, ...]
     rounds: int
     first: Job | None = None  # the run with whose encoder it starts
+    program: str = ''  # as of `grid.program`; '': it has a program of its own
 
     @property
     def needed(self) -> list[Job]:
         """The jobs to be made for it, in their order: `first`, if there is one, and itself."""
         return [*(self.first.needed if self.first else []), self]
+
+    @property
+    def beside(self) -> int:
+        """The most jobs of its program that are one process, itself among them."""
+        return max(1, TRIALS // len(self.seeds))
 
     @property
     def title(self) -> str:
@@ -97,7 +105,9 @@ class CellJob(NamedTuple):
     title: str
     words: Sequence[str]  # of its command
     rounds: int
+    program: str
     first: None = None
+    beside: int = sfl.grid.MOST_TOGETHER
 
     def outcome(self, runs: Path) -> str:
         """Returns the headline of its final message."""
@@ -198,8 +208,12 @@ def _report_name(definition: Study | Sweep, changes: Mapping[str, Any]) -> str:
 def jobs_of(cell: Cell) -> list[Job]:
     """Lists the jobs of a cell."""
     seeds = tuple(cell.config.seeds) or (cell.config.seed,)
-    together = cell.config.model.name in TOGETHER or cell.config.parallel.devices != 1
-    return [job(cell, job_seeds) for job_seeds in ([seeds] if together else [(seed,) for seed in seeds])]
+    return [job(cell, each) for each in ([seeds] if _together(cell.config) else [(seed,) for seed in seeds])]
+
+
+def _together(config: ConfigDict) -> bool:
+    """Returns whether runs share a program."""
+    return config.model.name in TOGETHER or config.parallel.devices != 1
 
 
 def with_needed(jobs: Iterable[Job]) -> list[Job]:
@@ -214,14 +228,16 @@ def job(cell: Cell, seeds: tuple[int, ...]) -> Job:
     config = cell.config.copy_and_resolve_references().unlock()
     config.update(seed_values)
     first = job(cell.encoder, seeds) if cell.encoder else None
-    identity = f'{sfl.identity_hash(sfl.resolve(config))} {config.rounds}'
+    resolved = sfl.resolve(config)
+    identity = f'{sfl.identity_hash(resolved)} {config.rounds}'
     identity += f' {first.name}' if first else ''
     changes = {key: value for key, value in cell.changes.items() if key not in seed_values}
     changes |= {'seed': seeds[0]} if single else {'seeds': seeds}
     if not single and config.parallel.devices == 1 and 'parallel.devices' not in changes:
         changes['parallel.devices'] = 0  # as many as fit, which changes no number of several seeds
     name = f'{Path(cell.base).stem}-{hashlib.sha256(identity.encode()).hexdigest()[:12]}'
-    return Job(name, cell.base, changes, seeds, config.rounds, first)
+    program = sfl.grid.program(resolved) if _together(config) and not first else ''
+    return Job(name, cell.base, changes, seeds, config.rounds, first, program)
 
 
 def trial_job(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> Job:
@@ -342,6 +358,8 @@ def _check_sweep(sweep: Sweep) -> None:
     named = f'{sweep.name}:{sweep.scale}'.rstrip(':')
     if sweep.trials < 1:
         raise UserError(f'config.sweep_trials={sweep.trials}: use 1 (untuned) or more')
+    if sweep.batch < 1:
+        raise UserError(f'config.sweep_batch={sweep.batch}: use 1 or more; more than 1 begins several trials at once')
     if not sweep.seeds:
         raise UserError(f'{named} has no tuning seeds; write --config.seeds=100,101')
     if (split := sweep.config.data.eval_split) != 'validation':

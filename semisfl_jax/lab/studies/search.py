@@ -1,15 +1,15 @@
 """Searches: which settings the next trial of a sweep has, whether it stops early, how it ended, and what remembers it.
 
-A proposal depends on the ended trials, the seed of the search and the number of the trial alone, and only ended trials
-are written down, so that a search that was killed, or that several processes divide, proposes the same. Whether a trial
-stops early depends on its validation scores after certain rounds, not on when somebody looked; rounds beyond them do
-not count.
+Trials are proposed in batches, those of a batch at once. A proposal depends on the trials before its batch, the seed of
+the search and the number of the trial alone, and only ended trials are written down, so that a search that was killed,
+or that several processes divide, proposes the same. Whether a trial stops early depends on its validation scores after
+certain rounds and on the trials before its batch, not on when somebody looked; rounds beyond them do not count.
 """
 
 import hashlib
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,11 +44,12 @@ class Trial(NamedTuple):
     rounds: int  # after which it ended, of one seed
     run: str  # name of the folder of its run
     key: str  # in metrics.jsonl, of what it was judged by
+    number: int  # of the method's trials, from 0
     why: str = ''  # it diverged
 
 
 class Result(NamedTuple):
-    """The ended trials of a method."""
+    """The ended trials of a method, up to the first that has not ended."""
 
     entry: Entry
     trials: list[Trial]
@@ -79,19 +80,37 @@ class Search(NamedTuple):
 
     def results(self) -> list[Result]:
         """Reads the trials of every method that have ended, at most as many as the sweep has."""
-        storage = _storage(self.journal)
-        return [Result(entry, _trials(storage, entry.title)[: self.sweep.trials]) for entry in self.sweep.entries]
+        return [result for result, _ in self._ended()]
 
     def tasks(self) -> list[Task]:
-        """Lists the next trial of every method that lacks some, those of the methods with the fewest first."""
-        lacking = [result for result in self.results() if len(result.trials) < self.sweep.trials]
-        return [self._next(result) for result in sorted(lacking, key=lambda result: len(result.trials))]
+        """Lists the trials that are due, the rest of the batch of every method; methods with the fewest ended first."""
+        lacking = [each for each in self._ended() if len(each[0].trials) < self.sweep.trials]
+        by_number = sorted(lacking, key=lambda each: len(each[0].trials))
+        return [task for result, ended in by_number for task in self._batch(result, ended)]
 
-    def _next(self, result: Result) -> Task:
-        sweep, (entry, done) = self.sweep, result
-        values = _propose(done, entry, sweep.seed) if done else sweeps.untuned(sweep, entry)
+    def _ended(self) -> list[tuple[Result, set[int]]]:
+        """Reads the trials of every method that have ended, and the numbers of all, also after one that has not."""
+        storage, results = _storage(self.journal), []
+        for entry in self.sweep.entries:
+            trials = {trial.number: trial for trial in _trials(storage, entry.title)}
+            whole = range(self.sweep.trials)
+            first = next((number for number in whole if number not in trials), len(whole))
+            results.append((Result(entry, [trials[number] for number in range(first)]), {*trials}))
+        return results
+
+    def _batch(self, result: Result, ended: Collection[int]) -> list[Task]:
+        """Lists the trials of the first batch of a method that has not ended; the first one is a batch of its own."""
+        size, count = self.sweep.batch, len(result.trials)
+        start = count and 1 + (count - 1) // size * size
+        end = min(start + size, self.sweep.trials) if start else 1
+        done = result.trials[:start]
+        return [self._task(result.entry, done, number) for number in range(start, end) if number not in ended]
+
+    def _task(self, entry: Entry, done: Sequence[Trial], number: int) -> Task:
+        sweep = self.sweep
+        values = _propose(done, entry, sweep.seed, number) if done else sweeps.untuned(sweep, entry)
         job = plans.trial_job(sweep, entry, values)
-        name = f'{entry.title}, trial {len(done)}'
+        name = f'{entry.title}, trial {number}'
 
         def should_stop() -> int:
             return _stop_round(self, done, job) if sweep.prune else 0
@@ -100,7 +119,7 @@ class Search(NamedTuple):
             at = should_stop()
             if failed and not at and (failed.status != Diverged.status or not done):
                 raise UserError(f'{name}: {failed.line} (output in {failed.log}); the same command tries it again')
-            trial = _ended(self, done, values, job, at, without_advice(failed.line) if failed else '')
+            trial = _ended(self, done, number, values, job, at, without_advice(failed.line) if failed else '')
             self._append(entry, trial)
             score = score_of(trial.key)
             outcome = f'validation {score.label} {score.text(trial.score)}' if trial.state == COMPLETE else trial.why
@@ -155,7 +174,7 @@ def start(sweep: Sweep, folder: Path, runs: Path) -> Search:
       folder: folder of its report.
       runs: folder of the folders of its runs.
     """
-    definition: list[Any] = [sweep.seed, sweep.prune]
+    definition: list[Any] = [sweep.seed, sweep.prune, sweep.batch]
     for entry in sweep.entries:
         texts = {key: range_.text for key, range_ in entry.ranges.items()}
         definition += [entry.title, plans.trial_job(sweep, entry, sweeps.untuned(sweep, entry)).name, texts]
@@ -181,20 +200,22 @@ def _stop_round(search: Search, done: Sequence[Trial], job: Job) -> int:
     return 0
 
 
-def _ended(search: Search, done: Sequence[Trial], values: dict[str, Any], job: Job, stopped: int, fault: str) -> Trial:
+def _ended(
+    search: Search, done: Sequence[Trial], number: int, values: dict[str, Any], job: Job, stopped: int, fault: str
+) -> Trial:
     """Returns the trial whose job is over: `stopped` after that round, or diverged by a `fault`, or else complete."""
     folder, last = search.runs / job.name, job.rounds
     key = done[0].key if done else sfl.runs.read_run(sfl.runs.trials(folder)[0]).key
     scores = search.scores(job, key)
     curve = search.at_stops(scores)
     if stopped:
-        so_far = {number: value for number, value in curve.items() if number <= stopped}
-        return Trial(values, PRUNED, None, so_far, stopped, job.name, key)
+        so_far = {at: value for at, value in curve.items() if at <= stopped}
+        return Trial(values, PRUNED, None, so_far, stopped, job.name, key, number)
     if fault:
-        return Trial(values, DIVERGED, None, {}, max(scores, default=0), job.name, key, fault)
+        return Trial(values, DIVERGED, None, {}, max(scores, default=0), job.name, key, number, fault)
     if last not in scores:
         raise UserError(f'{folder} has no {key} after round {last}; remove that folder')
-    return Trial(values, COMPLETE, scores[last], curve, last, job.name, key)
+    return Trial(values, COMPLETE, scores[last], curve, last, job.name, key, number)
 
 
 def score_of(key: str) -> Score:
@@ -235,7 +256,7 @@ def _storage(journal: Path) -> Any:
 
 
 def _trials(storage: Any, title: str) -> list[Trial]:
-    """Reads the ended trials of a method, in order."""
+    """Reads the ended trials of a method."""
     library = optuna()
     if title not in library.get_all_study_names(storage):
         return []
@@ -244,9 +265,9 @@ def _trials(storage: Any, title: str) -> list[Trial]:
     return [trial._replace(curve={int(number): value for number, value in trial.curve.items()}) for trial in trials]
 
 
-def _propose(done: Sequence[Trial], entry: Entry, seed: int) -> dict[str, Any]:
-    """Returns the values of the next trial of a method, by key; `seed`: of the search."""
-    stream = sfl.rng.host(seed, 'sweep', entry.title, len(done))
+def _propose(done: Sequence[Trial], entry: Entry, seed: int, number: int) -> dict[str, Any]:
+    """Returns the values of a trial of a method, by key; `seed`: of the search."""
+    stream = sfl.rng.host(seed, 'sweep', entry.title, number)
     sampler = optuna().samplers.TPESampler(
         n_startup_trials=RANDOM_TRIALS, multivariate=True, seed=int(stream.integers(2**32))
     )

@@ -79,7 +79,7 @@ def build(made: Search, results: Sequence[Result], drawn: Sequence[Figure] = ())
         blocks += [figure for figure in drawn if figure.part == result.entry.title]
     at = ', '.join(map(str, search.stop_rounds(sweep.config.rounds, sweep.config.eval_every)))
     stops = f' Trials can stop after rounds {at}.' if sweep.prune and at else ''
-    how = f'Optuna {search.optuna().__version__}, search seed {sweep.seed}.{stops} {plans.HOME}'
+    how = f'Optuna {search.optuna().__version__}, seed {sweep.seed}, batches of {sweep.batch}.{stops} {plans.HOME}'
     return [*blocks, heading(2, 'Commands, commits and hardware'), plain(how), _commands(made, results)]
 
 

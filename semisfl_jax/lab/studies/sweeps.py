@@ -18,7 +18,7 @@ from semisfl_jax.base.errors import UserError, describe
 from semisfl_jax.lab.studies import spec
 
 SEEDS = (100, 101)  # for tuning; studies have 0 to 19
-OWN_KEYS = ('sweep_trials', 'sweep_methods')  # of a sweep's configuration, beside those of its runs
+OWN_KEYS = ('sweep_trials', 'sweep_batch', 'sweep_methods')  # of a sweep's configuration, beside those of its runs
 _REFUSED = {
     'seed': 'write --config.seeds=100,101, the seeds of every trial',
     'algorithm': 'write --config.sweep_methods=NAME, …',
@@ -48,6 +48,7 @@ class Sweep:
     seeds: tuple[int, ...] = SEEDS  # of each trial
     seed: int = 0  # of the search itself
     prune: bool = True  # stop trials that are behind the median of the others
+    batch: int = 5  # trials of a method that are proposed at once; those that can be one program are
     notes: tuple[str, ...] = ()
     warning: str = ''  # repeated in the report
 
@@ -73,7 +74,9 @@ def entry(algorithm: str, title: str = '', ranges: Mapping[str, Range] | None = 
 def as_config(definition: Sweep) -> ConfigDict:
     """Returns what a file in configs/sweeps returns: the trials' configuration, whose keys can be changed, and it."""
     config = definition.config.copy_and_resolve_references().unlock()
-    config.update(seeds=definition.seeds, sweep=definition, sweep_trials=definition.trials)
+    config.update(
+        seeds=definition.seeds, sweep=definition, sweep_trials=definition.trials, sweep_batch=definition.batch
+    )
     config.sweep_methods = ()  # titles or names of methods; (): all
     return config.lock()
 
@@ -110,8 +113,9 @@ def with_changes(definition: Sweep, changes: Mapping[str, Any]) -> Sweep:
         return range_.as_floats() if of_floats else range_
 
     entries = [entry._replace(ranges={key: typed(key, entry.ranges[key]) for key in entry.ranges}) for entry in entries]
-    seeds, trials = tuple(changes.get('seeds', definition.seeds)), changes.get('sweep_trials', definition.trials)
-    return dataclasses.replace(definition, config=config.lock(), entries=entries, seeds=seeds, trials=trials)
+    own = {name: changes.get(f'sweep_{name}', getattr(definition, name)) for name in ('trials', 'batch')}
+    seeds = tuple(changes.get('seeds', definition.seeds))
+    return dataclasses.replace(definition, config=config.lock(), entries=entries, seeds=seeds, **own)
 
 
 def trial_config(sweep: Sweep, entry: Entry, values: Mapping[str, Any]) -> ConfigDict:

@@ -13,7 +13,7 @@ import numpy as np
 
 from semisfl_jax.core.types import Array
 
-SIGMA = 2.0  # pixels of a map of 128, a 64th of its side: of the Gaussian around a joint
+SIGMA, SIDE = 2.0, 128  # of the Gaussian around a joint, in pixels of a map of this side
 TAG_WEIGHT = 1e-3  # of the two losses of tags beside that of heat maps
 SEEN, SAME = 0.03, 1.0  # of `group`: the least heat of a joint, and the largest distance of tags within a person
 

@@ -56,8 +56,8 @@ class RPNHead(nn.Module):
         cls_logits = conv(self.anchors, 1, 0, activation=False, name='cls_logits')
         bbox_pred = conv(4 * self.anchors, 1, 0, activation=False, name='bbox_pred')
         maps = [hidden(x, train) for x in pyramid]
-        objectness = [cls_logits(x, train).astype(jnp.float32).reshape(len(x), -1) for x in maps]
-        return objectness, [bbox_pred(x, train).astype(jnp.float32).reshape(len(x), -1, 4) for x in maps]
+        objectness = [cls_logits(x, train).astype(jnp.float32).reshape(x.shape[0], -1) for x in maps]
+        return objectness, [bbox_pred(x, train).astype(jnp.float32).reshape(x.shape[0], -1, 4) for x in maps]
 
 
 class BoxHead(nn.Module):

@@ -83,8 +83,11 @@ class MaskRCNN(nn.Module):
           maps: [B, h, w, C] of the encoder, finest first.
           sizes: [B, 2], heights and widths of the pictures within the images; None: all of it.
         """
-        chosen, sizes = self.settings, self._sizes(maps, sizes)
-        pyramid = self.fpn(maps, False)
+        return self.detections_on(self.fpn(maps, False), sizes)
+
+    def detections_on(self, pyramid: Sequence[Array], sizes: Array | None = None) -> Detections:
+        """Detects objects on the maps of `fpn`."""
+        chosen, sizes = self.settings, self._sizes(pyramid, sizes)
         proposals, there = self._propose(pyramid, *self.rpn(pyramid, False), sizes, chosen.proposals)
         logits, offsets = self.box(self._features(pyramid, proposals, BOX_BINS), False)
         select = partial(detect, least=chosen.least, threshold=chosen.suppress, keep=chosen.detections)
@@ -105,9 +108,14 @@ class MaskRCNN(nn.Module):
           key: of the samples.
           sizes: as in `__call__`.
         """
-        chosen, sizes = self.settings, self._sizes(maps, sizes)
+        return self.losses_on(self.fpn(maps, True), objects, key, sizes)
+
+    def losses_on(
+        self, pyramid: Sequence[Array], objects: Objects, key: Array, sizes: Array | None = None
+    ) -> dict[str, Array]:
+        """Computes the losses on the maps of `fpn`."""
+        chosen, sizes = self.settings, self._sizes(pyramid, sizes)
         of_anchors, of_proposals = (jax.random.split(fold(key, name), len(sizes)) for name in ('anchors', 'proposals'))
-        pyramid = self.fpn(maps, True)
         objectness, moves = self.rpn(pyramid, True)
         fixed = jax.lax.stop_gradient((objectness, moves))
         proposals, there = self._propose(pyramid, *fixed, sizes, chosen.proposals_train)
@@ -128,12 +136,13 @@ class MaskRCNN(nn.Module):
 
         most = int(chosen.samples * chosen.positive_samples)  # positive samples come first
         boxes, labels = drawn.boxes[:, :most], drawn.labels[:, :most]
-        targets = jax.vmap(partial(crop, size=2 * MASK_BINS))(objects.masks, drawn.objects[:, :most], boxes)
+        cut = partial(crop, size=2 * MASK_BINS)
+        targets = jax.vmap(cut)(objects.masks, objects.frames, drawn.objects[:, :most], boxes)
         masks = _split(self.mask(self._features(pyramid, boxes, MASK_BINS), True), sizes)
         return losses.means(parts | jax.vmap(losses.mask_losses)(masks, targets, labels))
 
     def _sizes(self, maps: Sequence[Array], sizes: Array | None) -> Array:
-        return jnp.broadcast_to(jnp.array(self.image), (len(maps[0]), 2)) if sizes is None else sizes
+        return jnp.broadcast_to(jnp.array(self.image), (maps[0].shape[0], 2)) if sizes is None else sizes
 
     def _anchors(self, pyramid: Sequence[Array]) -> list[Array]:
         shapes = [(x.shape[1], x.shape[2]) for x in pyramid]
@@ -167,7 +176,7 @@ class MaskRCNN(nn.Module):
 
 def _split(x: Array, images: Array) -> Array:
     """Splits the boxes of all images, x [B * N, …], into [B, N, …]."""
-    return x.reshape(len(images), -1, *x.shape[1:])
+    return x.reshape(images.shape[0], -1, *x.shape[1:])
 
 
 def paste(masks: np.ndarray, boxes: np.ndarray, height: int, width: int) -> np.ndarray:

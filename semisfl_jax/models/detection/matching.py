@@ -46,11 +46,11 @@ def sample(key: Array, positive: Array, negative: Array, count: int, share: floa
     Returns:
       Indices [K] of boxes, positive ones first, and [K] bool, which of them there are.
     """
-    most = int(count * share)
-    rank = jax.random.uniform(key, positive.shape)
-    first = jnp.argsort(jnp.where(positive, rank, 2), stable=True)
+    most, rank = int(count * share), jax.random.uniform(key, positive.shape)
+    first, rest = (
+        jax.lax.top_k(jnp.where(marked, -rank, -2), min(count, len(rank)))[1] for marked in (positive, negative)
+    )
     taken = jnp.minimum(positive.sum(), most)
-    rest = jnp.argsort(jnp.where(negative, rank, 2), stable=True)
     places = jnp.arange(count)
     chosen = jnp.where(places < taken, first[jnp.minimum(places, len(first) - 1)], rest[(places - taken) % len(rest)])
     return chosen, places < taken + negative.sum()

@@ -7,11 +7,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.nn.initializers import Initializer, zeros
 
 from semisfl_jax.core.types import Array
 from semisfl_jax.models.layers import FLOAT32, KAIMING_FAN_OUT, Compute, ConvLayer, resize, unbiased_conv
 
-WIDTH, GROUPS = 128, 32  # channels, and groups of channels that are normalized together
+WIDTH, GROUP = 128, 4  # channels, and how many of them are normalized together: 32 groups in the authors' code
 LEAST, OVERLAP, STUFF_AREA = 0.5, 0.5, 4096  # of `merge`: for COCO, as in the authors' code
 
 
@@ -24,26 +25,26 @@ class SemanticBranch(nn.Module):
 
     outputs: int  # classes of stuff, and one for all things
     width: int = WIDTH
-    groups: int = GROUPS
     compute: Compute = FLOAT32
+    start: Initializer = KAIMING_FAN_OUT  # of the weights of the last layer
 
     @nn.compact
     def __call__(self, pyramid: Sequence[Array], train: bool) -> Array:
         """Maps P2 to P5 [B, h, w, C], finest first, to logits [B, h of the first, w of the first, outputs]."""
         conv = partial(unbiased_conv, self.width, 3, norm=False, activation=False, compute=self.compute)
+        # Of one channel each, groups would lose its mean: what the whole image shows
+        norm = partial(nn.GroupNorm, None, group_size=GROUP, epsilon=1e-5, dtype=self.compute.dtype)
         total = jnp.zeros((), pyramid[0].dtype)
         for level, x in enumerate(pyramid):
             for step in range(max(level, 1)):
                 x = conv(name=f'conv{level}_{step}')(x, train)
-                x = nn.GroupNorm(self.groups, epsilon=1e-5, dtype=self.compute.dtype, name=f'norm{level}_{step}')(x)
+                x = norm(name=f'norm{level}_{step}')(x)
                 x = nn.relu(x)
                 if level:
                     x = resize(x, *pyramid[level - step - 1].shape[1:3])
             total = total + x
-        head = ConvLayer(
-            self.outputs, 1, 0, activation=False, kernel_init=KAIMING_FAN_OUT, compute=self.compute, name='head'
-        )
-        return head(total, train).astype(jnp.float32)
+        head = partial(ConvLayer, self.outputs, 1, 0, activation=False, compute=self.compute, name='head')
+        return head(kernel_init=self.start, bias_init=zeros)(total, train).astype(jnp.float32)
 
 
 def semantic_loss(logits: Array, targets: Array, ignored: int) -> Array:

@@ -21,6 +21,7 @@ class Objects(NamedTuple):
     labels: Array  # [G] int32, classes from 1 on
     masks: Array  # [G, H, W], 0 or 1
     valid: Array  # [G] bool, which objects there are
+    frames: Array  # [G, 4], the part of the image that each mask covers
 
 
 class Samples(NamedTuple):

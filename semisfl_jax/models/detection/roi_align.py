@@ -22,6 +22,9 @@ def levels_of(boxes: Array, lowest: int, highest: int) -> Array:
 def roi_align(maps: Sequence[Array], strides: Sequence[float], boxes: Array, levels: Array, size: int) -> Array:
     """Samples the features of boxes bilinearly and averages 2 x 2 samples in each bin.
 
+    Samples form a grid, so each level takes two products, one for rows and one for columns: their gradients are
+    products, too, where those of gathered elements would be scattered.
+
     Args:
       maps: [h, w, C] for each level.
       strides: pixels of the image per element of each map.
@@ -32,43 +35,37 @@ def roi_align(maps: Sequence[Array], strides: Sequence[float], boxes: Array, lev
     Returns:
       [N, S, S, C].
     """
-    heights, widths = (jnp.array([x.shape[axis] for x in maps]) for axis in (0, 1))
-    starts = jnp.cumsum(jnp.array([0, *(x.shape[0] * x.shape[1] for x in maps[:-1])]))
-    flat = jnp.concatenate([x.reshape(-1, x.shape[-1]) for x in maps])
-    count = size * SAMPLES
 
-    def one(box: Array, level: Array) -> Array:
-        scaled = box / jnp.array(strides, box.dtype)[level]
-        extent = jnp.maximum(scaled[2:] - scaled[:2], 1)  # of a box below an element of the map
-        at = (jnp.arange(count) + 0.5) / count
-        rows = _neighbors(scaled[1] + at * extent[1], heights[level])
-        columns = _neighbors(scaled[0] + at * extent[0], widths[level])
-        total = jnp.zeros((count, count, flat.shape[1]), flat.dtype)
-        for y, of_row in rows:
-            for x, of_column in columns:
-                index = starts[level] + y[:, None] * widths[level] + x[None]
-                total += flat[index] * (of_row[:, None] * of_column[None])[..., None].astype(flat.dtype)
-        return total.reshape(size, SAMPLES, size, SAMPLES, -1).mean(axis=(1, 3))
+    def weights(low: Array, high: Array, length: int) -> Array:
+        extent = jnp.maximum(high - low, 1)  # of a box below an element of the map
+        at = low[:, None] + (jnp.arange(size * SAMPLES) + 0.5) / (size * SAMPLES) * extent[:, None]
+        return _weights(at, length).reshape(len(boxes), size, SAMPLES, length).mean(axis=2)
 
-    return jax.vmap(one)(boxes, levels)
+    total = jnp.zeros((), maps[0].dtype)
+    for level, (x, stride) in enumerate(zip(maps, strides, strict=True)):
+        left, top, right, bottom = (boxes / stride).T
+        rows = weights(top, bottom, x.shape[0]) * (levels == level)[:, None, None]
+        read = jnp.einsum('nsh,hwc->nswc', rows.astype(x.dtype), x)
+        total += jnp.einsum('ntw,nswc->nstc', weights(left, right, x.shape[1]).astype(x.dtype), read)
+    return total
 
 
-def _neighbors(at: Array, length: Array) -> list[tuple[Array, Array]]:
-    """Returns the two elements beside each place on an axis and their weights, 0 outside of the map."""
+def _weights(at: Array, length: int) -> Array:
+    """Returns the bilinear weights [..., length] of the elements of an axis for places `at`, 0 outside of the map."""
     inside = (at >= -1) & (at <= length)
-    at = jnp.clip(at, 0, length - 1)
-    low = jnp.floor(at).astype(jnp.int32)
-    part = at - low
-    return [(low, (1 - part) * inside), (jnp.minimum(low + 1, length - 1), part * inside)]
+    near = jnp.clip(at, 0, length - 1)[..., None] - jnp.arange(length)
+    return jnp.maximum(1 - jnp.abs(near), 0) * inside[..., None]
 
 
-def crop(masks: Array, index: Array, boxes: Array, size: int) -> Array:
+def crop(masks: Array, frames: Array, index: Array, boxes: Array, size: int) -> Array:
     """Samples masks within boxes: RoIAlign with as many samples in a bin as it has pixels, rounded up, as torchvision.
 
-    Samples of a bin form a grid, so each box takes two matrix products, one for rows and one for columns.
+    There are no more samples than suffice for a bin of a box that has the whole mask. Samples of a bin form a grid, so
+    each box takes two matrix products, as in `roi_align`.
 
     Args:
       masks: [G, H, W].
+      frames: [G, 4], the part of the image that each mask covers, with zeros around it; [0, 0, W, H] for all of it.
       index: [N], the mask of each box.
       boxes: [N, 4], within the image.
       size: S, bins along each side.
@@ -77,17 +74,18 @@ def crop(masks: Array, index: Array, boxes: Array, size: int) -> Array:
       [N, S, S] in [0, 1].
     """
 
-    def weights(low: Array, high: Array, length: int) -> Array:
+    def weights(low: Array, high: Array, start: Array, end: Array, length: int) -> Array:
         extent = jnp.maximum(high - low, 1)
-        count = jnp.ceil(extent / size)  # of samples in a bin
         sample = jnp.arange(-(-length // size))
-        at = low + (jnp.arange(size)[:, None] + (sample + 0.5) / count) * extent / size  # [S, samples]
-        near = jnp.clip(at, 0, length - 1)[..., None] - jnp.arange(length)
-        return jnp.sum(jnp.maximum(1 - jnp.abs(near), 0) * (sample < count)[:, None], axis=1) / count  # [S, length]
+        count = jnp.minimum(jnp.ceil(extent / size), len(sample))  # of samples in a bin
+        pixel = low + (jnp.arange(size)[:, None] + (sample + 0.5) / count) * extent / size  # [S, samples]
+        at = (pixel + 0.5 - start) * length / jnp.maximum(end - start, 1e-6) - 0.5  # in elements of the mask
+        return jnp.sum(_weights(at, length) * (sample < count)[..., None], axis=1) / count  # [S, length]
 
     def one(of_box: tuple[Array, Array]) -> Array:
         i, box = of_box
-        rows, columns = weights(box[1], box[3], masks.shape[1]), weights(box[0], box[2], masks.shape[2])
+        frame = jnp.asarray(frames)[i]
+        rows, columns = (weights(box[k], box[k + 2], frame[k], frame[k + 2], masks.shape[2 - k]) for k in (1, 0))
         return rows @ jnp.asarray(masks)[i].astype(box.dtype) @ columns.T
 
     return jax.lax.map(one, (index, boxes), batch_size=AT_ONCE)

@@ -96,9 +96,9 @@ def test_a_gain_waits_for_its_reference():
     definition = study('mfed_table3', 'smoke')
     made = plan.make(definition, {})
     jobs = {job.name: JobResult({}, results.NOT_RUN) for job in made.jobs}
-    place = 'Table 3: stuff', 'M-Fed', 'Delta_m'
+    place = 'Table 3', 'M-Fed', 'Delta_m'
     assert results.fill(made, jobs)[place].missing == 'not run yet'
-    (reference,) = made.cells['Table 3: stuff', 'Local', 'Delta_m']
+    (reference,) = made.cells['Table 3', 'Local', 'Delta_m']
     jobs = dict.fromkeys(jobs, JobResult({0: run(0, 0.4, 0.2)}, '')) | {reference.name: JobResult({}, 'no memory')}
     assert results.fill(made, jobs)[place].missing == 'Local: no memory'
 

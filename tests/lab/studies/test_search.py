@@ -62,7 +62,8 @@ def test_stops_those_behind_the_median_and_no_others(whole):
         rows = table(whole, method)
         for n, row in enumerate(rows):
             states.add(row['state'])
-            before = [r for r in rows[:n] if r['state'] == 'complete']
+            batch = n and 1 + (n - 1) // sweeps_toy.BATCH * sweeps_toy.BATCH  # number of its first
+            before = [r for r in rows[:batch] if r['state'] == 'complete']
             behind = [
                 at
                 for at in (2, 4, 6)
@@ -174,7 +175,7 @@ def test_rounds_after_which_a_trial_can_stop():
 
 
 def test_of_an_error_the_lowest_is_the_best():
-    errors = [search.Trial({}, search.COMPLETE, error, {}, 8, 'run', 'depth_rmse') for error in (0.5, 0.25, 0.75)]
+    errors = [search.Trial({}, search.COMPLETE, error, {}, 8, 'run', 'depth_rmse', 0) for error in (0.5, 0.25, 0.75)]
     assert search.Result(sweeps_toy.ENTRIES[0], errors).best == 1
     assert search._direction(errors[0]) == 'minimize'
 
@@ -183,7 +184,7 @@ def test_of_an_error_the_lowest_is_the_best():
 def test_a_trial_behind_the_median_of_five_stops(tmp_path, scores, complete, stops):
     """Of .1 and .3 the mean is .2 after round 2; the others have .1 to .5 there, whose median is .3."""
     curves = [{2: number / 10} for number in range(1, complete + 1)]
-    done = [search.Trial({}, search.COMPLETE, 0.5, curve, 8, 'run', 'teacher_accuracy') for curve in curves]
+    done = [search.Trial({}, search.COMPLETE, 0.5, curve, 8, 'run', 'teacher_accuracy', 0) for curve in curves]
     (tmp_path / 'run').mkdir()
     lines = [{'round': number, 'teacher_accuracy': score} for number, score in enumerate(scores, start=1)]
     (tmp_path / 'run' / 'metrics.jsonl').write_text(''.join(json.dumps(line) + '\n' for line in lines))
@@ -195,7 +196,7 @@ def test_a_damaged_record_of_commits_costs_its_trial_no_more_than_that(tmp_path)
     for name, content in {'a': '[{"commit": "abc", "machine": "here"}]', 'b': '{}'}.items():
         (tmp_path / name).mkdir()
         (tmp_path / name / results.PROVENANCE).write_text(content)
-    trials = [search.Trial({'lr': 0.1}, search.COMPLETE, 0.5, {}, 8, name, 'teacher_accuracy') for name in 'ab']
+    trials = [search.Trial({'lr': 0.1}, search.COMPLETE, 0.5, {}, 8, name, 'teacher_accuracy', 0) for name in 'ab']
     result = search.Result(sweeps_toy.ENTRIES[0], trials)
     made = search.tuned_settings(search.Search(sweeps_toy.sweep(), tmp_path / 'journal', tmp_path), [result])
     assert made.commits == ('abc', 'unknown (provenance.json is damaged)')

@@ -8,10 +8,10 @@ from semisfl_jax.lab.studies.search import COMPLETE, DIVERGED, Result, Trial
 from tests.helpers import sweeps_toy
 
 TRIALS = [
-    Trial({'lr': 0.02}, COMPLETE, 0.5, {2: 0.6}, 8, 'run-a', 'depth_rmse'),
-    Trial({'lr': 0.1}, DIVERGED, None, {}, 3, 'run-b', 'depth_rmse', 'nan'),
-    Trial({'lr': 0.03}, COMPLETE, 0.25, {2: 0.3}, 8, 'run-c', 'depth_rmse'),
-    Trial({'lr': 0.04}, COMPLETE, 0.75, {2: 0.9}, 8, 'run-d', 'depth_rmse'),
+    Trial({'lr': 0.02}, COMPLETE, 0.5, {2: 0.6}, 8, 'run-a', 'depth_rmse', 0),
+    Trial({'lr': 0.1}, DIVERGED, None, {}, 3, 'run-b', 'depth_rmse', 1, 'nan'),
+    Trial({'lr': 0.03}, COMPLETE, 0.25, {2: 0.3}, 8, 'run-c', 'depth_rmse', 2),
+    Trial({'lr': 0.04}, COMPLETE, 0.75, {2: 0.9}, 8, 'run-d', 'depth_rmse', 3),
 ]
 RESULT = Result(sweeps_toy.ENTRIES[1], TRIALS)
 

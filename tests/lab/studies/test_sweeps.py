@@ -62,6 +62,7 @@ FOREIGN = {'semifl.mixup_alpha': log(0.1, 1.0)}
     [
         (lambda: toy(**{'data.eval_split': 'test', 'data.num_validation': 0}), "eval_split='test'"),
         (lambda: toy(trials=0), 'sweep_trials=0'),
+        (lambda: sweeps.with_changes(toy(), {'sweep_batch': 0}), 'sweep_batch=0'),
         (lambda: toy(seeds=()), r'config\.seeds'),
         (lambda: toy(sweeps.entry('semisfl', ranges={})), 'SemiSFL: semisfl'),
         (lambda: toy('semisfl'), r"'semisfl' is no method of a sweep; write sweeps\.entry"),

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from semisfl_jax.models.detection import losses, roi_align
-from tests.helpers.detection import as_torch, some_boxes, torchvision
+from tests.helpers.detection import as_torch, some_boxes, torchvision, whole_frames
 
 
 def test_losses_by_hand():
@@ -69,5 +69,5 @@ def test_losses_of_the_same_samples_are_those_of_torchvision():
         as_torch(of_masks.transpose(0, 3, 1, 2)), [as_torch(found)], [as_torch(masks)], [as_torch(of_objects)],
         [as_torch(index)],
     )  # fmt: skip
-    cropped = roi_align.crop(masks, index, found, 28)
+    cropped = roi_align.crop(masks, whole_frames(masks), index, found, 28)
     np.testing.assert_allclose(ours(losses.mask_losses(of_masks, cropped, of_objects[index])), [expected], rtol=1e-5)

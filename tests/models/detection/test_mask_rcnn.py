@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from semisfl_jax.models.detection import mask_rcnn, proposals
+from tests.helpers.detection import whole_frames
 
 KEY = jax.random.key(3)
 SMALL = mask_rcnn.Settings(
@@ -40,7 +41,7 @@ def small():
     valid[0, :2] = True
     labels = np.zeros((2, 3), np.int32)
     labels[0, :2] = 1, 2
-    objects = proposals.Objects(*map(jnp.asarray, (found, labels, masks, valid)))
+    objects = proposals.Objects(*map(jnp.asarray, (found, labels, masks, valid, whole_frames(masks))))
     return model, jax.jit(model.init)(jax.random.key(0), maps), maps, objects
 
 

@@ -11,14 +11,14 @@ def test_the_semantic_branch_is_that_of_its_paper():
     rng = np.random.default_rng(0)
     shapes = (12, 10), (6, 5), (3, 3), (2, 2)
     pyramid = [rng.normal(size=(1, *shape, 3)).astype(np.float32) for shape in shapes]
-    branch = panoptic.SemanticBranch(5, width=4, groups=2)
+    branch = panoptic.SemanticBranch(5, width=8)
     variables = branch.init(jax.random.key(0), pyramid, False)
     variables = jax.tree.map(lambda x: x + rng.normal(size=x.shape).astype(np.float32), variables)
     layers = jax.tree.map(np.asarray, variables['params'])
 
     def step(x, name):
         x = convolution.convolve(x, layers[f'conv{name}']['kernel'], 1)
-        grouped = x.reshape(*x.shape[:3], 2, 2)
+        grouped = x.reshape(*x.shape[:3], 2, 4)  # four channels, as 128 in 32 groups
         mean, var = (f(grouped, axis=(1, 2, 4), keepdims=True) for f in (np.mean, np.var))
         x = ((grouped - mean) / np.sqrt(var + 1e-5)).reshape(x.shape)
         return dense_twin.relu(x * layers[f'norm{name}']['scale'] + layers[f'norm{name}']['bias'])
